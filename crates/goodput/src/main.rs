@@ -15,6 +15,7 @@ use tracing_subscriber::fmt::format::debug_fn;
 use units::text::{is_plain, plain};
 
 use crate::args::{Cli, Verb};
+use crate::print::machine::Machine;
 use fault::{Failure, Verdict};
 use job::Context;
 
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             print::note(format_args!("goodput: {failure}"));
+            tell_programs(&failure.to_string(), failure.code);
             ExitCode::from(failure.code)
         }
     }
@@ -39,8 +41,10 @@ fn main() -> ExitCode {
 /// Prints help and the version as clap does, and what is wrong with what was typed: in clap's layout, but where a word has
 /// more than plain text, as a name of somebody else's file may, as [`print::note`] does.
 fn refuse(error: &clap::Error) -> ExitCode {
+    let code = u8::try_from(error.exit_code()).unwrap_or(fault::USAGE);
     if error.use_stderr() {
         let text = error.render().to_string();
+        tell_programs(text.trim_end(), code);
         let typed_plain = |word: OsString| word.to_string_lossy().chars().all(is_plain);
         match std::env::args_os().all(typed_plain) {
             true => print::note_lines(text.trim_end()),
@@ -49,7 +53,15 @@ fn refuse(error: &clap::Error) -> ExitCode {
     } else {
         let _ = error.print();
     }
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(fault::USAGE))
+    ExitCode::from(code)
+}
+
+/// Says why in the layout that was asked for, where that is one for programs.
+fn tell_programs(error: &str, code: u8) {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some(machine) = Machine::asked(words.iter().map(OsString::as_os_str)) {
+        machine.fail(error, code);
+    }
 }
 
 fn run(cli: &Cli) -> Verdict {

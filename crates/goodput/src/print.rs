@@ -8,6 +8,7 @@ pub(crate) mod fabric;
 pub(crate) mod gateway;
 pub(crate) mod lab;
 pub(crate) mod live;
+pub(crate) mod machine;
 pub(crate) mod measure;
 pub(crate) mod reproduce;
 pub(crate) mod rotate;
@@ -35,6 +36,7 @@ pub(crate) use golden;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use fault::Failure;
 
@@ -73,6 +75,7 @@ pub(crate) fn print_json_line(value: &impl Serialize) -> Result<(), Failure> {
 
 /// [`print_json`] of a value that is text already.
 pub(crate) fn print_json_text(json: &str) -> Result<(), Failure> {
+    machine::DOCUMENT.store(true, Ordering::Relaxed);
     write_out(&(plain_json(json) + "\n"))
 }
 

@@ -24,6 +24,7 @@ mod hostile_texts;
 mod interrupt;
 mod lab;
 mod latency;
+mod machine;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod prepared;
