@@ -380,6 +380,22 @@ pub fn set_user_timeout(fd: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
     Ok(sockopt::set_tcp_user_timeout(fd, ms)?)
 }
 
+/// Has the kernel ask an idle peer's whether the connection is still open (SO_KEEPALIVE), four times within `limit` and at
+/// least every second, and gives the connection up when nothing comes back for that long. Of a peer that owes no word for
+/// minutes nothing else shows that its host is gone.
+///
+/// # Errors
+///
+/// Whatever setsockopt(2) says.
+pub fn set_keep_alive(fd: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
+    let quarter = std::time::Duration::from_secs((limit.as_ns() / 4_000_000_000).max(1));
+    sockopt::set_socket_keepalive(fd, true)?;
+    sockopt::set_tcp_keepidle(fd, quarter)?;
+    sockopt::set_tcp_keepintvl(fd, quarter)?;
+    // Where this is set the kernel counts no probes: net/ipv4/tcp_timer.c, tcp_keepalive_timer().
+    set_user_timeout(fd, limit)
+}
+
 /// Has a socket that is not connected yet leave from this address of the host; by any port where that is 0.
 ///
 /// # Errors

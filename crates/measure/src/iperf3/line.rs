@@ -22,11 +22,12 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Takes over a connected socket. `silence` is how long sent data may stay unacknowledged.
+    /// Takes over a connected socket. `silence` is how long the peer's kernel may acknowledge nothing: while a test runs
+    /// iperf3 says nothing on this connection, so that the kernels' own probes have to tell that the peer is there.
     pub(super) fn new(stream: TcpStream, silence: Duration) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        sys::tcp::set_user_timeout(stream.as_fd(), silence)?;
+        sys::tcp::set_keep_alive(stream.as_fd(), silence)?;
         Ok(Self {
             stream,
             input: Vec::new(),

@@ -511,7 +511,7 @@ const HELLO_BYTES: usize = 4;
 const GATHER_TICK: Duration = Duration::from_ms(1);
 /// A client that waits for acknowledgements, or whose host is busy, is late by so much at most.
 const GRACE: Duration = Duration::from_s(30);
-/// An outage shorter than this ends no test, nor do blocks that the rate puts far apart; as iperf3.
+/// Of a client that is there (its kernel answers [`Line`]'s probes), as iperf3: blocks that the rate puts far apart end no test.
 const STALL: Duration = Duration::from_s(120);
 /// Beyond the longest test, so that the client's word comes first.
 const SPARE: Duration = Duration::from_s(60);

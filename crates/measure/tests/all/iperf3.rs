@@ -10,11 +10,13 @@ use std::sync::mpsc::channel;
 
 use measure::iperf3::message::{State, encode};
 use measure::iperf3::{Circumstances, Client, Tested, Wish, document};
-use measure::{Config, Direction, Fault, Limits, MeasureError, Stop};
+use measure::{Config, Direction, Fault, Limits, MeasureError, Server, Stop};
 use serde_json::{Value, json};
+use sys::netlink::Netlink;
 use units::{Bytes, Duration, Rate};
 
 use crate::common::{PATIENCE, Serving, in_own_network};
+use crate::marks::two_links;
 
 const COOKIE: &[u8; 37] = b"abcdefghijklmnopqrstuvwxyz2345672345\0";
 
@@ -548,6 +550,61 @@ fn a_client_that_leaves_at_any_state_leaves_the_server_to_others() {
         }
         drop((stream, streams));
         assert_alive(&serving);
+    }
+}
+
+/// A client whose host vanishes leaves no word: here its link goes down in the middle of a test of ten minutes.
+#[test]
+fn a_client_that_vanishes_frees_its_session_long_before_its_test_would_end() {
+    for reverse in [false, true] {
+        in_own_network(|| {
+            let far = two_links();
+            let serving = far.run(|| {
+                Netlink::open().unwrap().set_up("lo", None).unwrap();
+                let limits = Limits {
+                    sessions: 1,
+                    silence: Duration::from_s(2),
+                    ..Limits::default()
+                };
+                Serving::start(Server::bind("0.0.0.0:0".parse().unwrap(), limits).unwrap())
+            });
+            let serving = serving.unwrap();
+            let port = serving.addr.port();
+            let connect = || TcpStream::connect(("198.18.0.2", port)).unwrap();
+            let mut control = connect();
+            control.write_all(COOKIE).unwrap();
+            assert_eq!(state(&mut control), State::ParamExchange);
+            let params = json!({"tcp": true, "time": 600, "parallel": 1, "len": 1024,
+                "reverse": reverse});
+            control.write_all(&encode(&params)).unwrap();
+            assert_eq!(state(&mut control), State::CreateStreams);
+            let mut data = connect();
+            data.write_all(COOKIE).unwrap();
+            assert_eq!(state(&mut control), State::TestStart);
+            assert_eq!(state(&mut control), State::TestRunning);
+            match reverse {
+                true => data.read_exact(&mut [0; 5000]).unwrap(),
+                false => data.write_all(&[0; 5000]).unwrap(),
+            }
+            Netlink::open().unwrap().set_down("near0").unwrap();
+            let next = || await_session(([127, 0, 0, 1], port).into());
+            far.run(next).unwrap();
+        });
+    }
+}
+
+/// Runs a test as soon as there is room for it.
+#[track_caller]
+fn await_session(addr: SocketAddr) {
+    let deadline = std::time::Instant::now() + PATIENCE.to_std();
+    loop {
+        match run(addr, &bytes_of(300_000)) {
+            Ok(tested) => return assert_eq!(tested.far.streams[0].bytes, 300_000),
+            Err(MeasureError::Busy { .. }) if std::time::Instant::now() < deadline => {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+            }
+            Err(error) => panic!("{error}"),
+        }
     }
 }
 

@@ -388,7 +388,7 @@ fn an_iperf3_server_is_come_to_the_same_way() {
 
 /// Two links from this network to one of its own, named `near0`, `near1` and `far0`, `far1`, with
 /// 198.18.0.0/24 and 198.18.1.0/24; all of 198.18 can be reached over the second, too.
-fn two_links() -> NetNs {
+pub(crate) fn two_links() -> NetNs {
     let (near, far) = (NetNs::current().unwrap(), NetNs::create().unwrap());
     let settle = || {
         let conf = "/proc/sys/net/ipv4/conf";
