@@ -232,6 +232,7 @@ impl Client {
     ) -> Result<Outcome, MeasureError> {
         config.check()?;
         check_far(&self.far, config)?;
+        self.check_mark(config)?;
         let idle_rtt = match self.idle.take() {
             Some(measured) => measured,
             None => self.ping_until(stop)?,
@@ -250,6 +251,19 @@ impl Client {
             self.control = Some(control);
         }
         outcome
+    }
+
+    /// Refuses the one mark that the kernel cannot set, at either end.
+    fn check_mark(&self, config: &Config) -> Result<(), MeasureError> {
+        let over_ipv6 = self.addr.ip().to_canonical().is_ipv6();
+        if config.transport != Transport::Mptcp || config.dscp.is_none() || !over_ipv6 {
+            return Ok(());
+        }
+        Err(MeasureError::Config(
+            "the kernel cannot mark MPTCP connections over IPv6: they have no IPV6_TCLASS; name an \
+             IPv4 address, leave out --dscp, or take --transport tcp"
+                .to_owned(),
+        ))
     }
 
     fn ping_until(&mut self, stop: &Stop) -> Result<IdleRtt, MeasureError> {

@@ -210,6 +210,25 @@ impl Config {
         None
     }
 
+    /// What the kernel's multipath sockets have no option for (net/mptcp/sockopt.c, Linux 6.18).
+    fn multipath_problem(&self) -> Option<String> {
+        let (what, option, instead) = if self.max_pacing.is_some() || self.finds_gap || self.evens {
+            let instead = "take --pacing application=RATE";
+            ("pace MPTCP connections", "SO_MAX_PACING_RATE", instead)
+        } else if self.sending == Sending::ZeroCopy {
+            let what = "send over MPTCP without copying";
+            (what, "SO_ZEROCOPY", "leave out --zero-copy")
+        } else if self.window_clamp.is_some() {
+            let what = "clamp the window of MPTCP connections";
+            (what, "TCP_WINDOW_CLAMP", "take --window SIZE")
+        } else {
+            return None;
+        };
+        Some(format!(
+            "the kernel cannot {what}: they have no {option}; {instead}, or --transport tcp"
+        ))
+    }
+
     /// What the chosen transport does not go with.
     fn transport_problem(&self) -> Option<String> {
         let udp = self.transport == Transport::Udp;
@@ -220,6 +239,11 @@ impl Config {
             if !WINDOW_CLAMPS.contains(&clamp.as_u64()) {
                 return Some(format!("a window of {clamp}; 4 KiB to 1 GiB work"));
             }
+        }
+        if self.transport == Transport::Mptcp
+            && let Some(problem) = self.multipath_problem()
+        {
+            return Some(problem);
         }
         if self.rate.is_some() && self.transport == Transport::Quic {
             return Some("a rate is kept over TCP and UDP; QUIC paces itself".to_owned());

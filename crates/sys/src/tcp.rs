@@ -349,11 +349,26 @@ pub fn set_tos(fd: BorrowedFd<'_>, tos: u8) -> io::Result<()> {
     match sockopt::socket_domain(fd)? {
         AddressFamily::INET6 => {
             // A dual-stack socket that carries IPv4 marks by IP_TOS; one for IPv6 only refuses it.
-            drop(setsockopt(fd, libc::IPPROTO_IP, libc::IP_TOS, &value));
-            setsockopt(fd, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &value)
+            let over_ipv4 = setsockopt(fd, libc::IPPROTO_IP, libc::IP_TOS, &value);
+            match setsockopt(fd, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &value) {
+                // A multipath socket has no traffic class (net/mptcp/sockopt.c), and over IPv4 needs none.
+                Err(error)
+                    if error.raw_os_error() == Some(libc::EOPNOTSUPP) && carries_ipv4(fd) =>
+                {
+                    over_ipv4
+                }
+                other => other,
+            }
         }
         _ => setsockopt(fd, libc::IPPROTO_IP, libc::IP_TOS, &value),
     }
+}
+
+/// Whether a connected socket for IPv6 has a peer of IPv4.
+fn carries_ipv4(fd: BorrowedFd<'_>) -> bool {
+    let peer = rustix::net::getpeername(fd).ok().flatten();
+    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+    peer.is_some_and(|peer| peer.ip().to_canonical().is_ipv4())
 }
 
 /// Binds a socket to an interface (SO_BINDTODEVICE): it sends and receives by no other.

@@ -231,6 +231,45 @@ fn both_ends_mark_every_datagram_over_ipv4_and_ipv6() {
 }
 
 #[test]
+fn multipath_connections_are_marked_over_ipv4_and_refused_by_name_over_ipv6() {
+    let _alone = alone();
+    in_own_network(|| {
+        if std::fs::write("/proc/sys/net/mptcp/enabled", "1").is_err() {
+            testing::skipped("this kernel has no MPTCP");
+            return;
+        }
+        for (host, direction) in both_families_and_ways() {
+            let dual = serve("[::]:0");
+            let addr = SocketAddr::new(host, dual.addr.port());
+            let approach = marked(46);
+            if host.is_ipv6() {
+                let mut client =
+                    Client::connect_addr_by(&approach, addr, PATIENCE, &Stop::new()).unwrap();
+                let config = Config {
+                    transport: Transport::Mptcp,
+                    dscp: approach.dscp,
+                    ..short(direction, 1)
+                };
+                let refused = client.run(&config, &Stop::new(), &mut |_| {}).unwrap_err();
+                assert!(refused.to_string().contains("no IPV6_TCLASS"), "{refused}");
+                assert_eq!(refused.fault(), measure::Fault::Usage);
+                continue;
+            }
+            let socket = listen("lo");
+            measure_by(Transport::Mptcp, &approach, addr, direction);
+            let mut seen = drain(&socket);
+            // What the greeting says is not marked, at the server.
+            seen.retain(|p| p.payload && (p.to == addr) == (direction == Direction::Up));
+            let marks = seen.iter().filter(|p| p.dscp == 46).count();
+            assert!(
+                marks > 5 && seen.len() - marks < 5,
+                "{addr} {direction:?}: {seen:?}"
+            );
+        }
+    });
+}
+
+#[test]
 fn pings_beside_a_transfer_and_their_answers_are_marked() {
     let _alone = alone();
     in_own_network(|| {

@@ -308,6 +308,87 @@ fn multipath_connections_stay_so_where_the_kernel_allows_it() {
 }
 
 #[test]
+fn what_the_kernels_multipath_sockets_lack_is_refused_by_name() {
+    let paced = Some(Rate::from_bits_per_second(1_000_000));
+    let base = Config {
+        transport: Transport::Mptcp,
+        ..short(Direction::Up, 1)
+    };
+    let refused = |config: Config| config.check().unwrap_err().to_string();
+    for config in [
+        Config {
+            max_pacing: paced,
+            ..base.clone()
+        },
+        Config {
+            finds_gap: true,
+            ..base.clone()
+        },
+        Config {
+            evens: true,
+            ..base.clone()
+        },
+    ] {
+        assert!(refused(config).contains("SO_MAX_PACING_RATE; take --pacing application=RATE"));
+    }
+    let zero_copy = Config {
+        sending: Sending::ZeroCopy,
+        ..base.clone()
+    };
+    assert!(refused(zero_copy).contains("SO_ZEROCOPY; leave out --zero-copy"));
+    let clamped = Config {
+        window_clamp: Some(Bytes::new(1 << 20)),
+        ..base
+    };
+    assert!(refused(clamped).contains("TCP_WINDOW_CLAMP; take --window SIZE"));
+}
+
+#[test]
+fn multipath_connections_take_all_else_that_plain_ones_take() {
+    in_own_network(|| {
+        if std::fs::write("/proc/sys/net/mptcp/enabled", "1").is_err() {
+            testing::skipped("this kernel has no MPTCP");
+            return;
+        }
+        let serving = Serving::new();
+        let mut client = serving.client();
+        for direction in [Direction::Up, Direction::Down] {
+            let base = Config {
+                transport: Transport::Mptcp,
+                ..short(direction, 2)
+            };
+            for config in [
+                Config {
+                    sending: Sending::Sendfile,
+                    ..base.clone()
+                },
+                Config {
+                    congestion: Some("reno".to_owned()),
+                    ..base.clone()
+                },
+                Config {
+                    segment_bytes: Some(1_000),
+                    ..base.clone()
+                },
+                Config {
+                    rate: Some(Rate::from_bits_per_second(50_000_000)),
+                    block_bytes: 10_000,
+                    ..base.clone()
+                },
+                Config {
+                    send_buffer: Some(Bytes::new(1 << 18)),
+                    receive_buffer: Some(Bytes::new(1 << 18)),
+                    ..base.clone()
+                },
+            ] {
+                let outcome = transfer(&mut client, &config);
+                assert!(outcome.complete && outcome.receiver.bytes > 0, "{config:?}");
+            }
+        }
+    });
+}
+
+#[test]
 fn every_cipher_carries_the_same_bytes_to_the_end() {
     let serving = Serving::new();
     let mut client = serving.client();
