@@ -73,7 +73,7 @@ pub fn serve(
     let local = server.local_addr();
     observer(Event::Listens(local));
     if let Some(port) = plan.iperf3 {
-        let also = server.listen_also(SocketAddr::new(local.ip(), port))?;
+        let also = server.listen_also(at_port(local, port))?;
         observer(Event::ListensToo(also));
     }
     if let Some(address) = plan.metrics {
@@ -86,9 +86,15 @@ pub fn serve(
     let Some(port) = plan.stamp else {
         return Ok(server.serve(&context.stop)?);
     };
-    let reflector = Reflector::bind(SocketAddr::new(local.ip(), port))?;
+    let reflector = Reflector::bind(at_port(local, port))?;
     observer(Event::Reflects(reflector.local_addr()));
     with_reflector(&server, &reflector, context)
+}
+
+/// The same address, and interface of one that is good on one link only, at another port.
+fn at_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    address.set_port(port);
+    address
 }
 
 /// Serves and reflects STAMP probes until asked to stop; a reflector that breaks ends both.

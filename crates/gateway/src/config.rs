@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use serde::Deserialize;
+use sys::endpoint;
 use units::text::{line_at, plain};
 use units::{Bytes, Duration, Rate};
 
@@ -246,8 +247,8 @@ impl Config {
         config.log = raw.log.map(RawLog::read).transpose()?;
         if let Some(explicit) = raw.explicit {
             config.mode = Mode::Explicit {
-                listen: value("explicit.listen", &explicit.listen)?,
-                target: value("explicit.target", &explicit.target)?,
+                listen: address("explicit.listen", &explicit.listen)?,
+                target: address("explicit.target", &explicit.target)?,
             };
         }
         Ok(config)
@@ -592,6 +593,10 @@ fn syntax(text: &str, error: &spans::Error) -> ConfigError {
 
 fn value<T: FromStr<Err: ToString>>(key: &str, text: &str) -> Result<T, ConfigError> {
     text.parse().or_else(|e: T::Err| wrong(key, e.to_string()))
+}
+
+fn address(key: &str, text: &str) -> Result<SocketAddr, ConfigError> {
+    endpoint::with_port(text).or_else(|problem| wrong(key, problem))
 }
 
 fn read<T: FromStr<Err: ToString>>(

@@ -2,22 +2,23 @@
 //! token.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::str::FromStr;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use sys::tcp;
+use sys::{endpoint, tcp};
 use units::Duration;
 
+use crate::client;
 use crate::error::connect_error;
 use crate::{MeasureError, Secret, Stop};
 
 /// How a client comes to the far end. The default leaves all to the kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Approach {
-    /// Source address of control and data connections.
-    pub bind: Option<IpAddr>,
+    /// Source address of control and data connections, with the interface of one that is good on one link only; the port is 0.
+    pub bind: Option<SocketAddr>,
     /// Interface that they leave and come by (SO_BINDTODEVICE), up to 15 bytes.
     pub device: Option<String>,
     /// Mark of the control connection; the streams' is [`crate::Config::dscp`].
@@ -79,21 +80,49 @@ impl Approach {
         Ok(())
     }
 
-    /// Those of a target's addresses that can be reached from the source address.
+    /// Says what is wrong with a target that is to be reached so, as far as the name service need not be asked.
+    ///
+    /// # Errors
+    ///
+    /// [`MeasureError::Target`] or [`MeasureError::Config`] with what to change.
+    pub fn check_target(&self, target: &str) -> Result<(), MeasureError> {
+        if client::endpoint(target)?.ip().is_some() {
+            self.reachable(client::resolve(target, 0)?)?;
+        }
+        Ok(())
+    }
+
+    /// Those of a target's addresses that can be reached from the source address. Refuses one of a link where nothing says
+    /// which interface leads there.
     pub(crate) fn reachable(
         &self,
         addrs: Vec<SocketAddr>,
     ) -> Result<Vec<SocketAddr>, MeasureError> {
+        let scope = match self.bind {
+            Some(SocketAddr::V6(bind)) => bind.scope_id(),
+            _ => 0,
+        };
+        if scope == 0 && self.device.is_none() {
+            let missing = addrs.iter().copied().find_map(endpoint::without_interface);
+            if let Some(problem) = missing {
+                return Err(MeasureError::Config(problem));
+            }
+        }
         let Some(bind) = self.bind else {
             return Ok(addrs);
         };
+        let over = |addr: SocketAddr| match endpoint::without_interface(addr) {
+            Some(_) => endpoint::scoped(addr, scope),
+            None => addr,
+        };
         let none = addrs.is_empty();
         let fit = |addr: &SocketAddr| addr.is_ipv4() == bind.is_ipv4();
-        let fitting: Vec<SocketAddr> = addrs.into_iter().filter(fit).collect();
+        let fitting: Vec<SocketAddr> = addrs.into_iter().filter(fit).map(over).collect();
         if fitting.is_empty() && !none {
             let family = if bind.is_ipv4() { "IPv4" } else { "IPv6" };
             return Err(MeasureError::Config(format!(
-                "the target has no {family} address, which the source address {bind} asks for"
+                "the target has no {family} address, which the source address {} asks for",
+                bind.ip()
             )));
         }
         Ok(fitting)
@@ -172,8 +201,8 @@ impl Approach {
             tcp::set_device(fd, device).map_err(|e| ("use that device (see ip link)", e))?;
         }
         if let Some(bind) = self.bind {
-            let bound = rustix::net::bind(fd, &SocketAddr::new(bind, 0));
-            bound.map_err(|e| ("use that source address (see ip addr)", e.into()))?;
+            let bound = tcp::set_source(fd, bind);
+            bound.map_err(|e| ("use that source address (see ip addr)", e))?;
         }
         if let Some(dscp) = self.dscp {
             tcp::set_tos(fd, dscp.class()).map_err(|e| ("mark packets with that DSCP", e))?;
@@ -236,7 +265,7 @@ mod tests {
     #[test]
     fn a_source_address_leaves_out_the_other_family() {
         let approach = Approach {
-            bind: Some("::1".parse().unwrap()),
+            bind: Some("[::1]:0".parse().unwrap()),
             ..Approach::default()
         };
         let addrs: Vec<SocketAddr> = ["192.0.2.1:1", "[2001:db8::1]:1"]
@@ -245,6 +274,29 @@ mod tests {
         assert_eq!(approach.reachable(addrs.clone()).unwrap(), addrs[1..]);
         assert!(approach.reachable(addrs[..1].to_vec()).is_err());
         assert_eq!(Approach::default().reachable(addrs.clone()).unwrap(), addrs);
+    }
+
+    #[test]
+    fn an_address_of_a_link_wants_its_interface_from_target_source_or_device() {
+        let bare: SocketAddr = "[fe80::1]:1".parse().unwrap();
+        let refused = Approach::default().reachable(vec![bare]).unwrap_err();
+        let said = "fe80::1 is link-local: name the interface, such as fe80::1%";
+        assert!(refused.to_string().starts_with(said), "{refused}");
+        let scoped: SocketAddr = "[fe80::1%1]:1".parse().unwrap();
+        assert_eq!(
+            Approach::default().reachable(vec![scoped]).unwrap(),
+            [scoped]
+        );
+        let by_device = Approach {
+            device: Some("eth0".to_owned()),
+            ..Approach::default()
+        };
+        assert_eq!(by_device.reachable(vec![bare]).unwrap(), [bare]);
+        let by_source = Approach {
+            bind: Some("[fe80::2%1]:0".parse().unwrap()),
+            ..Approach::default()
+        };
+        assert_eq!(by_source.reachable(vec![bare]).unwrap(), [scoped]);
     }
 
     #[test]

@@ -4,9 +4,10 @@ mod datagrams;
 mod quic;
 
 use std::io::{ErrorKind, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 
+use sys::endpoint::Endpoint;
 use sys::{clock, tcp};
 use units::{Bytes, Duration, Instant, Rate};
 
@@ -61,8 +62,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to `host`, `host:port`, an address or `[IPv6]:port`; the port defaults to
-    /// [`DEFAULT_PORT`]. Addresses of a name are tried in the resolver's order, within `timeout`
+    /// Connects to what [`Endpoint`] reads; the port defaults to [`DEFAULT_PORT`]. Addresses of a name are tried in the resolver's order, within `timeout`
     /// altogether.
     ///
     /// # Errors
@@ -753,59 +753,28 @@ pub(crate) fn lost(trouble: Trouble, when: &'static str) -> MeasureError {
 
 /// Addresses of a target; only names ask the resolver.
 pub(crate) fn resolve(target: &str, default_port: u16) -> Result<Vec<SocketAddr>, MeasureError> {
-    let (host, port) = split_target(target, default_port)?;
-    if let Ok(ip) = host.parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(ip, port)]);
-    }
-    match (host.as_str(), port).to_socket_addrs() {
-        Ok(addrs) => Ok(addrs.collect()),
-        Err(source) => Err(MeasureError::Resolve { host, source }),
-    }
+    let endpoint = endpoint(target)?;
+    endpoint
+        .resolve(default_port)
+        .map_err(|source| match source.kind() {
+            ErrorKind::InvalidInput => wrong(target, source.to_string()),
+            _ => MeasureError::Resolve {
+                host: endpoint.host().to_owned(),
+                source,
+            },
+        })
 }
 
-/// Host and port of `host`, `host:port`, `::1`, `[::1]` or `[::1]:port`.
-fn split_target(target: &str, default_port: u16) -> Result<(String, u16), MeasureError> {
-    let fail = |problem: &str| MeasureError::Target {
+/// What was typed for a target.
+pub(crate) fn endpoint(target: &str) -> Result<Endpoint, MeasureError> {
+    Endpoint::parse(target).map_err(|problem| wrong(target, problem))
+}
+
+fn wrong(target: &str, problem: String) -> MeasureError {
+    MeasureError::Target {
         target: target.to_owned(),
-        problem: problem.to_owned(),
-    };
-    if target.parse::<IpAddr>().is_ok() {
-        return Ok((target.to_owned(), default_port));
+        problem,
     }
-    let (host, port) = match target.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest
-                .split_once(']')
-                .ok_or_else(|| fail("the ']' is missing"))?;
-            if host.parse::<std::net::Ipv6Addr>().is_err() {
-                return Err(fail("what stands in brackets is not an IPv6 address"));
-            }
-            let port = if port.is_empty() {
-                None
-            } else {
-                Some(port.strip_prefix(':'))
-            };
-            (
-                host,
-                port.map(|p| p.ok_or_else(|| fail("a port follows a colon")))
-                    .transpose()?,
-            )
-        }
-        None => target
-            .split_once(':')
-            .map_or((target, None), |(host, port)| (host, Some(port))),
-    };
-    if host.is_empty() || host.len() > 253 || host.contains(|c: char| " /@".contains(c)) {
-        return Err(fail("there is no host name in it"));
-    }
-    let port = match port {
-        None => default_port,
-        Some(text) => match text.parse() {
-            Ok(port) if port > 0 => port,
-            _ => return Err(fail("its port is not a number from 1 to 65535")),
-        },
-    };
-    Ok((host.to_owned(), port))
 }
 
 /// A far host that does not answer within this is down or behind a firewall: what to connect with where nobody says
@@ -828,25 +797,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_split_into_host_and_port() {
-        let ok = |target: &str| split_target(target, DEFAULT_PORT).unwrap();
-        assert_eq!(
-            ok("dtn.example.org"),
-            ("dtn.example.org".to_owned(), DEFAULT_PORT)
-        );
-        assert_eq!(ok("dtn:99"), ("dtn".to_owned(), 99));
-        assert_eq!(ok("10.0.0.1:99"), ("10.0.0.1".to_owned(), 99));
-        assert_eq!(ok("fe80::1"), ("fe80::1".to_owned(), DEFAULT_PORT));
-        assert_eq!(ok("[::1]"), ("::1".to_owned(), DEFAULT_PORT));
-        assert_eq!(ok("[::1]:99"), ("::1".to_owned(), 99));
+    fn a_target_is_resolved_with_its_zone_and_the_default_port() {
+        let ok = |target: &str| resolve(target, DEFAULT_PORT).unwrap();
+        assert_eq!(ok("10.0.0.1:99"), ["10.0.0.1:99".parse().unwrap()]);
+        assert_eq!(ok("[::1]"), ["[::1]:5210".parse().unwrap()]);
+        let zone = |port| format!("[fe80::1%1]:{port}").parse().unwrap();
+        assert_eq!(ok("fe80::1%lo"), [zone(5210)]);
+        assert_eq!(ok("[fe80::1%lo]:99"), [zone(99)]);
     }
 
     #[test]
     fn bad_targets_are_the_users_fault() {
-        for target in [
-            "", ":99", "h:0", "h:70000", "h:x", "[::1", "[::1]99", "[x]:1", "u@h", "a b",
-        ] {
-            let error = split_target(target, DEFAULT_PORT).unwrap_err();
+        for target in ["", "h:x", "u@h", "fe80::1%no-such"] {
+            let error = resolve(target, DEFAULT_PORT).unwrap_err();
             assert_eq!(error.fault(), crate::Fault::Usage, "{target}");
         }
     }

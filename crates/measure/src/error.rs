@@ -39,7 +39,9 @@ pub enum MeasureError {
     #[error("{0}")]
     Config(String),
     /// The target is not a host, `host:port` or address.
-    #[error("'{target}' is not a target: {problem}; expected a host, host:port or [IPv6]:port")]
+    #[error(
+        "'{target}' is not a target: {problem}; expected HOST, HOST:PORT, [IPv6]:PORT or [IPv6%INTERFACE]:PORT"
+    )]
     Target {
         /// What was typed.
         target: String,

@@ -16,6 +16,7 @@ pub mod clock;
 mod cmsg;
 pub mod control;
 pub mod cpu;
+pub mod endpoint;
 pub mod ethtool;
 pub mod firewall;
 pub mod folder;

@@ -3,7 +3,7 @@
 mod reported;
 mod started;
 
-use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
@@ -32,6 +32,7 @@ use super::ways::{self, Typed, WayTo};
 use super::why::HostFacts;
 use super::{Caller, Done, Observer, Plan, Request, failure, progress};
 use fault::Failure;
+use sys::endpoint::{self, Endpoint};
 
 /// Addresses at which a host whose goodput a shell started is reached: those of its name, and the one that it reports, where
 /// it may be connected to.
@@ -64,8 +65,9 @@ fn addresses(plan: &Plan, host: &str, ready: &Ready) -> Result<Vec<SocketAddr>, 
 /// good in its own network only.
 fn named(host: &str, port: u16) -> Vec<SocketAddr> {
     let name = host.rsplit('@').next().unwrap_or(host);
-    let found = (name, port).to_socket_addrs();
-    let mut all: Vec<SocketAddr> = found.map(Iterator::collect).unwrap_or_default();
+    let endpoint = Endpoint::parse(name).map(|endpoint| endpoint.without_port());
+    let found = endpoint.ok().and_then(|it| it.resolve(port).ok());
+    let mut all: Vec<SocketAddr> = found.unwrap_or_default();
     let (this_host, own) = (sys::host::hostname(), own_addresses());
     all.retain(|at| reported::believed(name, &this_host, &own, at.ip()));
     all
@@ -230,7 +232,7 @@ fn ways_to(
                 let found = all.find(|at| at.ip() == address.ip())?;
                 // Its interface has another number there.
                 Some(match address {
-                    SocketAddr::V6(typed) => ways::scoped(found, typed.scope_id()),
+                    SocketAddr::V6(typed) => endpoint::scoped(found, typed.scope_id()),
                     SocketAddr::V4(_) => found,
                 })
             };

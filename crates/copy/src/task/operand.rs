@@ -5,6 +5,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use fault::Failure;
+use sys::endpoint::Endpoint;
 
 /// Hosts at one end, at most.
 const HOSTS_MOST: usize = 64;
@@ -64,9 +65,9 @@ impl Operand {
             return Ok(Self::Lab { name, place });
         }
         if let Some(rest) = bytes.strip_prefix(b"goodput://") {
-            return served(rest).ok_or_else(|| {
+            return served(rest).map_err(|problem| {
                 usage(format!(
-                    "'{}': say goodput://HOST:PORT/PATH",
+                    "'{}': {problem}; say goodput://HOST:PORT/PATH",
                     typed.display()
                 ))
             });
@@ -104,8 +105,10 @@ impl Operand {
                             "several hosts are for ssh, and not for daemons".into(),
                         ));
                     }
+                    let endpoint = Endpoint::parse(&host)
+                        .map_err(|problem| usage(format!("'{host}': {problem}")))?;
                     return Ok(Self::Served {
-                        host,
+                        host: endpoint.without_port().to_string(),
                         port: super::daemon::PORT,
                         path: path_of(path),
                     });
@@ -215,35 +218,14 @@ fn bare(typed: &str) -> String {
 }
 
 /// `HOST/PATH`, `HOST:PORT/PATH` or `[ADDRESS]:PORT/PATH`.
-fn served(rest: &[u8]) -> Option<Operand> {
+fn served(rest: &[u8]) -> Result<Operand, String> {
     let slash = rest.iter().position(|byte| *byte == b'/');
     let (host, path) = rest.split_at(slash.unwrap_or(rest.len()));
-    let host = std::str::from_utf8(host).ok()?;
-    let (host, port) = match host.strip_prefix('[') {
-        Some(inner) => {
-            let (host, after) = inner.split_once(']')?;
-            (
-                host,
-                after
-                    .strip_prefix(':')
-                    .or_else(|| after.is_empty().then_some("")),
-            )
-        }
-        None => match host.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (host, Some("")),
-        },
-    };
-    let port = match port? {
-        "" => super::daemon::PORT,
-        digits => digits.parse().ok().filter(|port| *port > 0)?,
-    };
-    let is_host = !host.is_empty()
-        && !host.starts_with('-')
-        && !host.contains(|c: char| c.is_whitespace() || matches!(c, '[' | ']' | '@' | '/'));
-    is_host.then(|| Operand::Served {
-        host: host.to_owned(),
-        port,
+    let host = std::str::from_utf8(host).map_err(|_| "no host is called so".to_owned())?;
+    let endpoint = Endpoint::parse(host)?;
+    Ok(Operand::Served {
+        host: endpoint.without_port().to_string(),
+        port: endpoint.port().unwrap_or(super::daemon::PORT),
         path: path_of(path.strip_prefix(b"/").unwrap_or(path)),
     })
 }
@@ -324,6 +306,8 @@ mod tests {
         is("goodput://node/a/b/", "node", 5212, "a/b/");
         is("goodput://node:7/a", "node", 7, "a");
         is("goodput://[::1]:7/a", "::1", 7, "a");
+        is("goodput://[fe80::1%eth0]:7/a", "fe80::1%eth0", 7, "a");
+        is("[fe80::1%eth0]::x", "fe80::1%eth0", 5212, "x");
         is("goodput://node:7", "node", 7, ".");
         for wrong in [
             "goodput://",

@@ -1,7 +1,7 @@
 //! The way to a daemon that serves copies (`goodput serve --dir`).
 
-use std::io::Write as _;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::io::{ErrorKind, Write as _};
+use std::net::{SocketAddr, TcpStream};
 
 use crate::gate::{Line, Visitor};
 use crate::link::Socket;
@@ -9,6 +9,7 @@ use crate::link::Socket;
 use super::Request;
 use super::job::{CONNECT, Job};
 use fault::Failure;
+use sys::endpoint::{Endpoint, without_interface};
 
 /// Whether what was typed goes with a daemon.
 pub(super) fn check(request: &Request) -> Result<(), Failure> {
@@ -52,9 +53,11 @@ pub(super) fn enter(
         .transpose()
         .map_err(here)?;
     let config = tls::gate_client(identity, authorities).map_err(Failure::here)?;
-    let visitor = Visitor::new(config, host, request.token.clone())
+    let endpoint = endpoint(host)?;
+    // A certificate knows of no interface of this host.
+    let visitor = Visitor::new(config, endpoint.host(), request.token.clone())
         .map_err(|error| Failure::usage(format!("'{host}': {error}")))?;
-    let (socket, at) = connect(host, port)?;
+    let (socket, at) = connect(&endpoint, port)?;
     let far = |error: std::io::Error| Failure::far(format!("{host}, port {port}: {error}"));
     let mut line = visitor.enter(Socket::Tcp(socket)).map_err(far)?;
     let mut text = serde_json::to_vec(job).map_err(Failure::here)?;
@@ -63,12 +66,20 @@ pub(super) fn enter(
     Ok((line, at))
 }
 
-fn connect(host: &str, port: u16) -> Result<(TcpStream, SocketAddr), Failure> {
-    let all = (host, port)
-        .to_socket_addrs()
-        .map_err(|error| Failure::far(format!("'{host}' has no address: {error}")))?;
+fn endpoint(host: &str) -> Result<Endpoint, Failure> {
+    Endpoint::parse(host).map_err(|problem| Failure::usage(format!("'{host}': {problem}")))
+}
+
+fn connect(host: &Endpoint, port: u16) -> Result<(TcpStream, SocketAddr), Failure> {
+    let all = host.resolve(port).map_err(|error| match error.kind() {
+        ErrorKind::InvalidInput => Failure::usage(error),
+        _ => Failure::far(format!("'{host}' has no address: {error}")),
+    })?;
     let mut failure = None;
     for at in all {
+        if let Some(problem) = without_interface(at) {
+            return Err(Failure::usage(problem));
+        }
         match TcpStream::connect_timeout(&at, CONNECT) {
             Ok(socket) => return Ok((socket, at)),
             Err(error) => failure = Some((at, error)),

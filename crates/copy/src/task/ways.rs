@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -18,6 +18,7 @@ use super::job::CONNECT;
 use super::operand::Operand;
 use super::{Caller, Request};
 use fault::Failure;
+use sys::endpoint::{self, Endpoint};
 
 /// How long a connection may take to be made where others may be made instead.
 const CONNECT_BESIDE_OTHERS: Duration = Duration::from_secs(3);
@@ -123,10 +124,13 @@ pub(super) fn connect(
     to: SocketAddr,
     patience: Duration,
 ) -> io::Result<TcpStream> {
-    let from = from.map(|from| at(from, 0));
+    let from = from.map(|from| {
+        let usual = SocketAddr::from((from, 0));
+        endpoint::own(usual).unwrap_or(usual)
+    });
     // What is good on one link only is reached over the link that it is left by.
     let to = match from {
-        Some(SocketAddr::V6(link)) if link.scope_id() != 0 => scoped(to, link.scope_id()),
+        Some(SocketAddr::V6(link)) if link.scope_id() != 0 => endpoint::scoped(to, link.scope_id()),
         _ => to,
     };
     let patience = units::Duration::from_ns(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
@@ -143,28 +147,6 @@ pub(super) fn connect(
         begun.settle(socket.as_fd());
     }
     Ok(socket)
-}
-
-/// An address of this host and a port; one that is good on one link only with the interface that has it (RFC 4007).
-fn at(address: IpAddr, port: u16) -> SocketAddr {
-    let usual = SocketAddr::from((address, port));
-    let is_of_link = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
-    let interface = is_of_link
-        .then(|| sys::host::interface_with(address))
-        .flatten();
-    let named = interface.map(|interface| format!("{address}%{}", interface.name));
-    let found = named.and_then(|name| (name.as_str(), port).to_socket_addrs().ok()?.next());
-    found.unwrap_or(usual)
-}
-
-/// An address as it is seen by one who has it on another interface: that is a number of each host's own.
-pub(super) fn scoped(mut to: SocketAddr, scope: u32) -> SocketAddr {
-    if let SocketAddr::V6(v6) = &mut to
-        && v6.ip().is_unicast_link_local()
-    {
-        v6.set_scope_id(scope);
-    }
-    to
 }
 
 /// What was typed of addresses: of the far side's (or that it shall say all it has), and of this side's.
@@ -249,15 +231,21 @@ fn found(flag: &str, typed: &[String]) -> Result<Vec<SocketAddr>, Failure> {
     let usage = |text: String| Failure::usage(format!("{flag}: {text}"));
     let mut all: Vec<SocketAddr> = Vec::new();
     for name in typed {
-        let bare = name.trim_start_matches('[').trim_end_matches(']');
         if name == ALL {
             return Err(usage(format!("'{ALL}' stands alone")));
         }
-        // The resolver knows what is behind a % sign, too.
-        let found: Vec<_> = (bare, 0)
-            .to_socket_addrs()
-            .map(Iterator::collect)
-            .unwrap_or_default();
+        let endpoint =
+            Endpoint::parse(name).map_err(|wrong| usage(format!("'{name}': {wrong}")))?;
+        if let Some(port) = endpoint.port() {
+            return Err(usage(format!("'{name}': the port {port} is too much here")));
+        }
+        let found = match endpoint.resolve(0) {
+            Ok(found) => found,
+            Err(wrong) if wrong.kind() == io::ErrorKind::InvalidInput => {
+                return Err(usage(wrong.to_string()));
+            }
+            Err(_) => Vec::new(),
+        };
         if found.is_empty() {
             return Err(usage(format!("'{name}' is no address and has none")));
         }
@@ -318,7 +306,8 @@ pub fn listen_at(
         let mut is_port_taken = false;
         missing.clear();
         for address in addresses.iter().take(ADDRESSES_MOST) {
-            match TcpListener::bind(at(*address, port)) {
+            let at = SocketAddr::from((*address, port));
+            match TcpListener::bind(endpoint::own(at).unwrap_or(at)) {
                 Ok(listener) => {
                     port = listener.local_addr()?.port();
                     listeners.push(listener);

@@ -19,6 +19,7 @@ use gateway::settings::Settings;
 use job::{Context, record};
 use measure::Stop;
 use serde_json::Value;
+use sys::endpoint;
 use sys::transparent::Diversion;
 use trial::gateway::{Done, Plan};
 use units::{Bytes, Duration};
@@ -143,10 +144,10 @@ struct Flags {
     #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
     bypass: Vec<Block>,
     /// Not transparent: accept connections at this address, with --target
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "target")]
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "target", value_parser = endpoint::with_port)]
     listen: Option<SocketAddr>,
     /// Where what was accepted at --listen goes on to
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "listen")]
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "listen", value_parser = endpoint::with_port)]
     target: Option<SocketAddr>,
     /// Send and receive buffers of sockets inside [default: the kernel's]
     #[arg(long, value_name = "SIZE")]

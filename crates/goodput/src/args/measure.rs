@@ -7,12 +7,13 @@ mod stamp;
 mod sweep;
 mod verbs;
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ::measure::Dscp;
 use clap::{Args, ValueEnum};
 use doctor::observer::Tool;
+use sys::endpoint;
 use units::{Bytes, Duration, Rate};
 
 use super::share;
@@ -30,7 +31,7 @@ const FAR_HOST: &str = "To a far host";
 /// What every verb that measures takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TransferArgs {
-    /// Far end: HOST, HOST:PORT (where `goodput serve` runs), iperf3://HOST (where `iperf3 -s` runs),
+    /// Far end: HOST, HOST:PORT, [IPv6%INTERFACE]:PORT (where `goodput serve` runs), iperf3://HOST (where `iperf3 -s` runs),
     /// lab:FILE or lab:NAME.
     /// Without one: lab:columbia-untuned, a 1 Gb/s path of 85 ms with untuned hosts
     pub(crate) target: Option<String>,
@@ -66,8 +67,8 @@ pub(crate) struct TransferArgs {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ApproachArgs {
     /// Source address of all connections
-    #[arg(long, help_heading = FAR_HOST, value_name = "ADDRESS")]
-    pub(crate) bind: Option<IpAddr>,
+    #[arg(long, help_heading = FAR_HOST, value_name = "ADDRESS", value_parser = endpoint::source)]
+    pub(crate) bind: Option<SocketAddr>,
     /// Interface that all connections leave and come by
     #[arg(long, help_heading = FAR_HOST, value_name = "IFACE")]
     pub(crate) device: Option<String>,

@@ -1,11 +1,12 @@
 //! `goodput serve`: the far end of measurements; with `--dir`, of copies.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
 use doctor::serve::Plan;
 use measure::{Limits, Secret};
+use sys::endpoint;
 use units::{Duration, Rate};
 
 use super::copy;
@@ -15,7 +16,7 @@ use job::Context;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Address to listen on: ADDRESS, ADDRESS:PORT or [IPv6]:PORT. Only this machine can reach the
+    /// Address to listen on: ADDRESS, ADDRESS:PORT or [IPv6%INTERFACE]:PORT. Only this machine can reach the
     /// default; 0.0.0.0 or [::] opens it to every network
     #[arg(short, long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(crate) listen: String,
@@ -133,13 +134,10 @@ fn address(typed: &str) -> Result<SocketAddr, Failure> {
 
 /// An address to listen on, at this port where none is said.
 pub(crate) fn address_at(typed: &str, port: u16) -> Result<SocketAddr, Failure> {
-    if let Ok(address) = typed.parse::<SocketAddr>() {
-        return Ok(address);
-    }
-    let bare = typed.trim_start_matches('[').trim_end_matches(']');
-    bare.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, port)).map_err(|_| {
+    endpoint::listening(typed, port).map_err(|problem| {
         Failure::usage(format!(
-            "--listen '{typed}': expected an address such as 127.0.0.1, 0.0.0.0:5210 or [::]:5210"
+            "--listen '{typed}': {problem}; expected an address such as 127.0.0.1, 0.0.0.0:5210, [::]:5210 or \
+             fe80::1%eth0"
         ))
     })
 }
@@ -149,9 +147,9 @@ pub(crate) fn metrics_address(typed: &str) -> Result<SocketAddr, Failure> {
     if let Some(port) = port(typed) {
         return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
     }
-    typed.parse::<SocketAddr>().map_err(|_| {
+    endpoint::with_port(typed).map_err(|problem| {
         Failure::usage(format!(
-            "--metrics '{typed}': expected a port, which is then 127.0.0.1's, or an address with one \
+            "--metrics '{typed}': {problem}; expected a port, which is then 127.0.0.1's, or an address with one \
              such as 10.0.0.1:9555 or [::1]:9555"
         ))
     })
@@ -179,6 +177,7 @@ mod tests {
         assert_eq!(read("0.0.0.0:7000"), "0.0.0.0:7000");
         assert_eq!(read("::1"), "[::1]:5210");
         assert_eq!(read("[::]:9"), "[::]:9");
+        assert_eq!(read("fe80::1%lo"), "[fe80::1%1]:5210");
         assert!(address("far.example.org").is_err());
         assert!(address("1.2.3.4:99999").is_err());
     }

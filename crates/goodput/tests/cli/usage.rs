@@ -18,6 +18,47 @@ fn a_command_line_that_makes_no_sense_is_refused_with_what_was_expected() {
         (&["measure", "x", "-d", "2s", "--ramp", "2s"], &["ramp"]),
         (&["measure", "x", "--direction", "left"], &["up", "down"]),
         (&["measure", "x", "--observer", "ping"], &["iperf3"]),
+        (
+            &["measure", "fe80::1"],
+            &["fe80::1 is link-local: name the interface, such as fe80::1%"],
+        ),
+        (
+            &["measure", "fe80::1%eth0:5210"],
+            &["in brackets, such as [fe80::1%eth0]:5210"],
+        ),
+        (
+            &["measure", "iperf3://[fe80::1%no-such]"],
+            &["no interface 'no-such'"],
+        ),
+        (
+            &["measure", "http://x"],
+            &["'http://' is not accepted here"],
+        ),
+        (
+            &["measure", "x", "--bind", "fe80::dead"],
+            &["name the interface, such as fe80::dead%"],
+        ),
+        (
+            &["measure", "x", "--bind", "127.0.0.1:7"],
+            &["without the port 7"],
+        ),
+        (
+            &["serve", "--listen", "fe80::dead"],
+            &["--listen 'fe80::dead'", "name the interface"],
+        ),
+        (&["serve", "--listen", "far"], &["an address, not a name"]),
+        (
+            &["gateway", "--listen", "x", "--target", "127.0.0.1:1"],
+            &["an address, not a name"],
+        ),
+        (
+            &["copy", "goodput://[fe80::1%eth0", "x"],
+            &["']' is missing", "goodput://HOST:PORT/PATH"],
+        ),
+        (
+            &["copy", "[fe80::1]::x", "x", "--token-file", "token"],
+            &["fe80::1 is link-local"],
+        ),
         (&["measure", "x", "--transport", "udp"], &["--udp search"]),
         (
             &["measure", "x", "--transport", "mptcp", "--udp", "1Mb/s"],
@@ -89,7 +130,7 @@ fn a_command_line_that_makes_no_sense_is_refused_with_what_was_expected() {
             &["say lab:columbia-untuned"],
         ),
         (&["doctor", "me@far:x"], &["goodput serve"]),
-        (&["measure", "far:99999"], &["far:99999", "host:port"]),
+        (&["measure", "far:99999"], &["far:99999", "HOST:PORT"]),
         (
             &["serve", "--listen", "far.example"],
             &["--listen", "127.0.0.1"],
@@ -108,7 +149,10 @@ fn a_command_line_that_makes_no_sense_is_refused_with_what_was_expected() {
             &["iperf3", "no token"],
         ),
         (&["measure", "x", "--dscp", "64"], &["0 to 63"]),
-        (&["measure", "x", "--bind", "lo"], &["IP address"]),
+        (
+            &["measure", "x", "--bind", "lo"],
+            &["an address, not a name"],
+        ),
         (&["measure", "x", "--device", ""], &["eth0"]),
         (
             &["measure", "lab:healthy-1g-20ms", "--bind", "127.0.0.1"],

@@ -1,7 +1,7 @@
 //! The near end against iperf3's servers.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 
 use rustix::event::PollFlags;
@@ -89,7 +89,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to `host`, `host:port`, an address or `[IPv6]:port`; the port defaults to 5201.
+    /// Connects to what [`sys::endpoint::Endpoint`] reads; the port defaults to 5201.
     ///
     /// # Errors
     ///
@@ -454,11 +454,11 @@ impl Client {
             what: "open a UDP socket",
             source,
         };
-        let any: IpAddr = match self.addr {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        let any: SocketAddr = match self.addr {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
-        let from = SocketAddr::new(self.approach.bind.unwrap_or(any), 0);
+        let from = self.approach.bind.unwrap_or(any);
         let socket = self.approach.datagrams(from, self.addr).map_err(local)?;
         flow::set_options(socket.as_fd(), params).map_err(local)?;
         socket.send(&HELLO).map_err(local)?;

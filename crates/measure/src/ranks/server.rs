@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 
-use sys::clock;
+use sys::{clock, endpoint};
 use tracing::info;
 use units::{Bytes, Duration, Instant};
 
@@ -262,7 +262,12 @@ impl Session {
     fn may_call(&self, own_port: u16, spec: &RankSpec, to: &RankPeer) -> io::Result<Call> {
         let token =
             message::token_from_hex(&to.token).ok_or_else(|| io::Error::other("a broken token"))?;
-        let (peer, addr, number) = (self.peer, to.addr, spec.number);
+        let (peer, number) = (self.peer, spec.number);
+        // The client's number of the interface is none of this host's: it goes where the client came from.
+        let addr = match peer {
+            SocketAddr::V6(v6) => endpoint::scoped(to.addr, v6.scope_id()),
+            SocketAddr::V4(_) => to.addr,
+        };
         let own: Vec<IpAddr> = sys::host::addresses()
             .into_iter()
             .map(|(_, ip)| ip)

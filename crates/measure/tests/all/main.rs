@@ -16,3 +16,4 @@ mod stamp;
 mod transports;
 #[path = "../../../units/tests/hostile/values.rs"]
 mod values;
+mod zones;

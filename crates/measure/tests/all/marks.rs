@@ -322,7 +322,7 @@ fn control_and_data_come_from_the_source_address() {
         let socket = listen("lo");
         let source: IpAddr = "127.9.8.7".parse().unwrap();
         let approach = Approach {
-            bind: Some(source),
+            bind: Some((source, 0).into()),
             device: Some("lo".to_owned()),
             ..Approach::default()
         };
@@ -354,7 +354,7 @@ fn messages_come_from_the_source_address_and_both_ends_mark_them() {
         client.messages(&spec, &stop).unwrap();
         let seen = drain(&socket);
         let near: Vec<&Seen> = seen.iter().filter(|p| p.to == serving.addr).collect();
-        let same = |p: &&&Seen| p.from.ip() == approach.bind.unwrap() && p.dscp == 46;
+        let same = |p: &&&Seen| p.from.ip() == approach.bind.unwrap().ip() && p.dscp == 46;
         assert_eq!(near.iter().filter(same).count(), near.len(), "{near:?}");
         // Twenty answers and the account, all after the wish.
         let marked = |p: &&Seen| p.from == serving.addr && p.payload && p.dscp == 46;
@@ -417,7 +417,7 @@ fn an_iperf3_server_is_come_to_the_same_way() {
         let seen = drain(&socket);
         let near: Vec<&Seen> = seen.iter().filter(|p| p.to == serving.addr).collect();
         assert!(near.len() > 10, "{seen:?}");
-        let same = |p: &&&Seen| p.from.ip() == approach.bind.unwrap() && p.dscp == 10;
+        let same = |p: &&&Seen| p.from.ip() == approach.bind.unwrap().ip() && p.dscp == 10;
         assert_eq!(near.iter().filter(same).count(), near.len(), "{near:?}");
         // The server marks its streams as the parameters tell it.
         let far = |p: &&Seen| p.from == serving.addr && p.dscp == 10;
@@ -497,7 +497,7 @@ fn stamp_probes_come_from_the_source_address_and_bear_the_mark() {
             let mut seen = drain_all(&socket);
             seen.retain(|p| p.protocol == UDP && p.to == addr);
             let marks: Vec<_> = seen.iter().map(|p| (p.from.ip(), p.dscp)).collect();
-            assert_eq!(marks, [(approach.bind.unwrap(), 46); 5], "{any}");
+            assert_eq!(marks, [(approach.bind.unwrap().ip(), 46); 5], "{any}");
         }
     });
 }

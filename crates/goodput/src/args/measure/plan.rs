@@ -26,6 +26,9 @@ pub(super) fn plan<'a>(
     let target = Target::parse(args.target.as_deref())?;
     let config = config(args, test, &target)?;
     let approach = approach(&args.approach, &target)?;
+    for host in &test.via {
+        approach.check_target(host)?;
+    }
     let reno_by_acks = growth::is_of_acks(args, test, &target)?;
     let document = test.format == FormatArg::Iperf3Json;
     if document && !test.via.is_empty() {
@@ -89,6 +92,9 @@ pub(crate) fn approach(args: &ApproachArgs, target: &Target) -> Result<Approach,
         secret: secret.map(Secret::read).transpose()?,
     };
     approach.check()?;
+    if let Target::Host(host) | Target::Iperf3(host) = target {
+        approach.check_target(host)?;
+    }
     Ok(approach)
 }
 

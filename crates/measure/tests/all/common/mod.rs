@@ -96,7 +96,7 @@ impl Drop for Serving {
 /// From one of the loopback network's addresses.
 pub(crate) fn from(source: &str) -> Approach {
     Approach {
-        bind: Some(source.parse::<IpAddr>().unwrap()),
+        bind: Some((source.parse::<IpAddr>().unwrap(), 0).into()),
         ..Approach::default()
     }
 }
