@@ -145,7 +145,10 @@ pub(crate) fn labelled(label: &str, words: &str, width: usize) -> String {
 
 /// True when stdout is a terminal that wants colour.
 pub(crate) fn color() -> bool {
-    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+    let set = |name: &str| std::env::var_os(name);
+    io::stdout().is_terminal()
+        && set("NO_COLOR").is_none_or(|v| v.is_empty())
+        && set("TERM").is_none_or(|term| term != "dumb")
 }
 
 /// Words as lines of at most `width` columns: the first begins with the blanks of `words`, others with `indent`.

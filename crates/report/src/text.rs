@@ -95,6 +95,14 @@ pub(crate) fn status(run: &Run) -> Status {
     let Some(verdict) = &run.verdict else {
         return of("no verdict", Tone::Unsure);
     };
+    // Datagrams have no cause to be found: they came or they were lost.
+    let udp = run.phases.last().and_then(|phase| phase.udp.as_ref());
+    if let Some(udp) = udp.filter(|udp| verdict.cause.is_none() && udp.packets > 0) {
+        return match udp.lost {
+            0 => of("delivered", Tone::Good),
+            _ => of("datagrams lost", Tone::Limited),
+        };
+    }
     if !verdict.conclusive {
         return of("inconclusive", Tone::Unsure);
     }
@@ -497,7 +505,7 @@ const UNITS: [&str; 20] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Verdict;
+    use crate::model::{Phase, UdpFacts, Verdict};
 
     #[test]
     fn a_simulated_run_is_not_called_limited() {
@@ -516,6 +524,31 @@ mod tests {
             ..run
         };
         assert_eq!(status(&measured).label, "limited");
+    }
+
+    #[test]
+    fn datagrams_were_delivered_or_lost_and_a_cause_that_was_found_comes_first() {
+        let over_udp = |lost, cause: Option<&str>| Run {
+            state: RunState::Done,
+            verdict: Some(Verdict {
+                conclusive: cause.is_some(),
+                cause: cause.map(str::to_owned),
+                ..Default::default()
+            }),
+            phases: vec![Phase {
+                udp: Some(UdpFacts {
+                    packets: 10,
+                    lost,
+                    ..UdpFacts::default()
+                }),
+                ..Phase::default()
+            }],
+            ..Run::default()
+        };
+        assert_eq!(status(&over_udp(0, None)).label, "delivered");
+        assert_eq!(status(&over_udp(1, None)).label, "datagrams lost");
+        let named = status(&over_udp(1, Some("packet_rate")));
+        assert_eq!(named.label, "limited by a device's packet rate");
     }
 
     #[test]

@@ -142,7 +142,7 @@ pub(super) fn sentence(udp: &UdpFacts, goodput: Rate) -> String {
     let (lost, packets) = (udp.lost, udp.packets);
     let place = place(lost, udp.receiver_dropped);
     match lost {
-        0 => format!("{goodput} received over UDP, none of {packets} datagrams lost"),
+        0 => format!("All {packets} datagrams were delivered, at {goodput}"),
         _ => format!("{goodput} received over UDP; {lost} of {packets} datagrams lost, {place}"),
     }
 }
