@@ -31,15 +31,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid,
-    chownat, fchmod, fchown, fstat, fstatvfs, futimens, linkat, mkdirat, openat, readlinkat,
-    statat, symlinkat, syncfs, unlinkat, utimensat,
+    Access, AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid,
+    accessat, chownat, fchmod, fchown, fstat, fstatvfs, futimens, linkat, mkdirat, openat,
+    readlinkat, statat, symlinkat, syncfs, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
 use crate::accounts::Accounts;
 use crate::attributes;
-use crate::beneath::{READ_FILE, READ_FOLDER, Top, kind_of, leads_to_staging, modified, size_of};
+use crate::beneath::{
+    READ_FILE, READ_FOLDER, STEP, Top, kind_of, leads_to_staging, modified, size_of,
+};
 use crate::confined::{Asked, Confined};
 use crate::entry::{Meta, RelPath, Stamp};
 use crate::room::{self, PAGE};
@@ -141,6 +143,10 @@ struct Counts {
 pub struct Destination {
     /// None for a dry run into what does not exist.
     top: Option<Arc<Top>>,
+    /// The folder in which `top` would be made, where that does not exist.
+    above: Option<OwnedFd>,
+    /// What was typed, for messages.
+    shown: String,
     dry: bool,
     folders: Folders,
     accounts: Accounts,
@@ -182,6 +188,7 @@ impl Destination {
         } else {
             typed
         };
+        let of = |folder| Self::of(folder, dry).shown_as(typed);
         match openat(CWD, typed, READ_FOLDER, Mode::empty()) {
             Ok(folder) => return Ok((Self::of(Some(folder), dry), None)),
             Err(Errno::NOTDIR | Errno::NOENT) => {}
@@ -214,10 +221,17 @@ impl Destination {
                     "a device, pipe or socket stands there, which no file takes the place of",
                 ));
             }
-            return Ok((Self::of(Some(folder), dry), Some(name)));
+            let destination = Self::of(Some(folder), dry).shown_as(above.as_ref());
+            return Ok((destination, Some(name)));
         }
         if dry && matches!(rustix::fs::lstat(typed), Err(Errno::NOENT)) {
-            return Ok((Self::of(None, dry), None));
+            let above = folder_above(typed);
+            let folder = openat(CWD, above, STEP, Mode::empty()).map_err(no_folder_above)?;
+            let destination = Self {
+                above: Some(folder),
+                ..Self::of(None, dry).shown_as(above)
+            };
+            return Ok((destination, None));
         }
         match rustix::fs::mkdir(typed, Mode::from_raw_mode(0o777)) {
             // Another copy may have made it meanwhile; what is no folder is told by the opening.
@@ -240,7 +254,11 @@ impl Destination {
         dry: bool,
     ) -> io::Result<(Self, Option<RelPath>)> {
         let Asked { path, is_contents } = Asked::read(asked)?;
-        let guest = |folder| Self::of(folder, dry).with_trust(Trust::Guest);
+        let shown = Path::new(OsStr::from_bytes(asked));
+        let guest = |folder| {
+            let destination = Self::of(folder, dry).shown_as(shown);
+            destination.with_trust(Trust::Guest)
+        };
         match served.folder(&path, READ_FOLDER) {
             Ok(folder) => return Ok((guest(Some(folder)), None)),
             Err(error) if is(&error, &[Errno::NOTDIR, Errno::NOENT]) => {}
@@ -255,7 +273,11 @@ impl Destination {
         }
         let stands = statat(&above, name, AtFlags::SYMLINK_NOFOLLOW);
         if dry && matches!(stands, Err(Errno::NOENT)) {
-            return Ok((guest(None), None));
+            let destination = Self {
+                above: Some(above),
+                ..guest(None)
+            };
+            return Ok((destination, None));
         }
         match mkdirat(&above, name, Mode::from_raw_mode(0o777)) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -300,9 +322,35 @@ impl Destination {
         Self::with(folder.map(Top::new), dry)
     }
 
+    fn shown_as(self, typed: &Path) -> Self {
+        let shown = typed.display().to_string();
+        Self { shown, ..self }
+    }
+
+    /// What was typed, for messages.
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Whether this user may make names in the folder, or in the one in which it would be made, as far as the kernel says
+    /// that without making one.
+    ///
+    /// # Errors
+    /// As access(2): no permission, a read-only file system.
+    pub(crate) fn may_write(&self) -> io::Result<()> {
+        let top = self.top.as_ref().map(|top| top.folder());
+        let Some(folder) = top.or(self.above.as_ref().map(|above| above.as_fd())) else {
+            return Ok(());
+        };
+        let wanted = Access::WRITE_OK | Access::EXEC_OK;
+        Ok(accessat(folder, c".", wanted, AtFlags::EACCESS)?)
+    }
+
     fn with(top: Option<Top>, dry: bool) -> Self {
         Self {
             top: top.map(Arc::new),
+            above: None,
+            shown: String::new(),
             dry,
             folders: Folders::default(),
             accounts: Accounts::default(),
@@ -1131,6 +1179,13 @@ fn set_time(place: &OwnedFd, time: Stamp) -> rustix::io::Result<()> {
     }
 }
 
+/// Whether a time is another one cut to a step that file systems have, in nanoseconds.
+fn is_cut(here: Stamp, there: Stamp) -> bool {
+    const STEPS: [u32; 4] = [100, 1_000, 10_000_000, 1_000_000_000];
+    let cut = |step| there.nanoseconds - there.nanoseconds % step;
+    here.seconds == there.seconds && STEPS.iter().any(|step| here.nanoseconds == cut(*step))
+}
+
 /// Nanoseconds from a second up have meanings of their own in utimensat(2).
 fn check_time(meta: &Meta) -> io::Result<()> {
     match meta.modified {
@@ -1145,6 +1200,15 @@ fn check_time(meta: &Meta) -> io::Result<()> {
 fn count(counter: &AtomicU64, by: u64) {
     if by > 0 {
         counter.fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+/// The folder that the last name of a path is in.
+pub(crate) fn folder_above(path: &Path) -> &Path {
+    match path.parent() {
+        Some(above) if above.as_os_str().is_empty() => Path::new("."),
+        Some(above) => above,
+        None => path,
     }
 }
 

@@ -307,6 +307,9 @@ pub enum CopyError {
     /// The disk here is full, or something like it.
     #[error("{0}")]
     Here(String),
+    /// The destination, which is here, cannot be written in. Nothing was copied.
+    #[error("{0}")]
+    Refused(String),
     /// The user stopped it.
     #[error("stopped")]
     Stopped,

@@ -56,6 +56,7 @@ pub mod manifest;
 pub mod meeting;
 pub mod message;
 pub mod quic;
+mod reason;
 mod room;
 pub mod schedule;
 #[cfg(test)]

@@ -59,6 +59,7 @@ use sys::folder::Scratch;
 use units::Rate;
 
 use crate::destination::Destination;
+use crate::engine::receive::{Prepared, ReceiveOptions, prepare, receive_prepared};
 use crate::engine::{CopyError, Note, Watch};
 use crate::meeting::Meeting;
 use crate::message::Account;
@@ -439,6 +440,7 @@ impl Plan {
             true => destination.with_read_back(),
             false => destination,
         };
+        let prepared = prepare_here(&destination, &receive, caller)?;
         let (watch, far_watch) = (Watch::default(), Watch::default());
         let mut limits = Limits::of(&self.request)?;
         limits.tick(&watch);
@@ -447,9 +449,9 @@ impl Plan {
             for listener in listeners {
                 scope.spawn(|| crate::meeting::listen(listener, far));
             }
-            let received = scope.spawn(|| {
-                let received =
-                    crate::engine::receive::receive(far, &destination, &receive, &far_watch);
+            let (destination, receive, far_watch) = (&destination, &receive, &far_watch);
+            let received = scope.spawn(move || {
+                let received = receive_prepared(far, destination, prepared, receive, far_watch);
                 far.close();
                 if received.is_err() {
                     // The other side's thread waits for a connection that will not come.
@@ -510,6 +512,16 @@ impl Plan {
     }
 }
 
+/// Opens what a destination on this host needs, before anybody is met.
+fn prepare_here(
+    destination: &Destination,
+    options: &ReceiveOptions,
+    caller: &Caller,
+) -> Result<Prepared, Failure> {
+    let prepared = prepare(destination, options, &|| caller.interrupted().is_some());
+    prepared.map_err(|error| failure(error, caller))
+}
+
 fn of_list(file: &Path, why: &str) -> Failure {
     Failure::usage(format!("--files-from {}: {why}", file.display()))
 }
@@ -518,6 +530,7 @@ fn of_list(file: &Path, why: &str) -> Failure {
 fn failure(error: CopyError, caller: &Caller) -> Failure {
     match error {
         CopyError::Stopped => Failure::interrupted(caller.interrupted().unwrap_or(130)),
+        CopyError::Refused(text) => Failure::here(text),
         CopyError::Here(text) => Failure::here(format!(
             "{text}; what arrived is kept, and the same command goes on from there"
         )),

@@ -4,6 +4,7 @@ mod blocks;
 mod decide;
 mod finish;
 mod noting;
+mod prepare;
 mod shared;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -22,11 +23,14 @@ use crate::journal::{Journal, Unfinished};
 use crate::link::Which;
 use crate::meeting::Meeting;
 use crate::message::{Account, FromDestination, FromSource, NameId};
+use crate::reason::reason;
 
 use super::basics::nanoseconds;
 use super::disk::{Disk, Handle, Io};
 use super::ranges::without;
 use super::{CopyError, Note, Watch};
+
+pub use self::prepare::{Prepared, prepare};
 
 /// What the user may set of a destination.
 #[derive(Clone, Debug, Default)]
@@ -80,34 +84,27 @@ pub fn receive(
     options: &ReceiveOptions,
     watch: &Watch,
 ) -> Result<Account, CopyError> {
-    let here = |what: &str, error: &io::Error| CopyError::Here(format!("{what}: {error}"));
-    let staging = match options.dry || options.null {
-        true => None,
-        false => match destination.staging_unless(&options.identity, &|| watch.is_stopped()) {
-            Ok(staging) => Some(staging),
-            Err(_) if watch.is_stopped() => return Err(CopyError::Stopped),
-            Err(error) => return Err(here("the folder for unfinished files", &error)),
-        },
-    };
-    let (journal, unfinished, next) = match &staging {
-        Some(staging) => {
-            let opened = staging.journal().and_then(Journal::open);
-            let (journal, files, next) = opened.map_err(|error| here("the journal", &error))?;
-            // Partial files that no journal knows are worth nothing.
-            let known: HashSet<u64> = files.values().map(|file| file.number).collect();
-            for number in staging.partials().unwrap_or_default() {
-                if !known.contains(&number) {
-                    let _ = staging.remove(number);
-                }
-            }
-            (Some(journal), files, next)
-        }
-        None => (None, HashMap::new(), 0),
-    };
+    let prepared = prepare(destination, options, &|| watch.is_stopped())?;
+    receive_prepared(meeting, destination, prepared, options, watch)
+}
+
+/// As [`receive`], into what [`prepare`] opened with the same options.
+///
+/// # Errors
+/// As [`receive`].
+pub fn receive_prepared(
+    meeting: &Meeting,
+    destination: &Destination,
+    mut prepared: Prepared,
+    options: &ReceiveOptions,
+    watch: &Watch,
+) -> Result<Account, CopyError> {
+    let (journal, next) = (prepared.journal.take(), prepared.next);
+    let unfinished = std::mem::take(&mut prepared.unfinished);
     let receiver = Receiver {
         meeting,
         destination,
-        staging: staging.as_ref(),
+        staging: prepared.staging.as_ref(),
         options,
         watch,
         outbox: Outbox::default(),
@@ -131,12 +128,8 @@ pub fn receive(
     };
     destination.set_stopped(false);
     let result = receiver.run();
-    if let (Err(_), Some(staging)) = (&result, &staging)
-        && staging.partials().is_ok_and(|partials| partials.is_empty())
-    {
-        // Nothing in it is of use to another attempt; what cannot go stays.
-        let _ = staging.discard();
-    }
+    drop(receiver);
+    prepared.is_done = result.is_ok();
     result
 }
 
@@ -463,7 +456,7 @@ impl Receiver<'_> {
 
     /// Something that concerns one name only.
     fn problem(&self, path: &RelPath, what: &str, error: &io::Error) {
-        let text = format!("{path}: {what}: {error}");
+        let text = format!("{path}: {what}: {}", reason(error));
         self.account().failed += 1;
         self.watch.note(Note::Skipped(text.clone()));
         self.outbox
@@ -650,7 +643,11 @@ impl Receiver<'_> {
             Err(error) => {
                 drop(body);
                 if is_full(&error) {
-                    self.end(CopyError::Here(format!("{}: {error}", file.path)));
+                    self.end(CopyError::Here(format!(
+                        "{}: {}",
+                        file.path,
+                        reason(&error)
+                    )));
                 } else {
                     self.problem(&file.path, "cannot be written", &error);
                 }
@@ -669,7 +666,7 @@ impl Receiver<'_> {
             _ => Ok(()),
         });
         if let Err(error) = told {
-            self.end(CopyError::Here(format!("the journal: {error}")));
+            self.end(CopyError::Here(format!("the journal: {}", reason(&error))));
         }
         let holes: Vec<_> = holes;
         let sums: BTreeMap<_, _> = sums
@@ -778,7 +775,11 @@ impl Receiver<'_> {
                 && let Some(growing) = Arc::into_inner(growing)
             {
                 if is_full(error) {
-                    self.end(CopyError::Here(format!("{}: {error}", file.path)));
+                    self.end(CopyError::Here(format!(
+                        "{}: {}",
+                        file.path,
+                        reason(&error)
+                    )));
                 }
                 if let Some(partial) = &growing.partial {
                     partial.keep_open();

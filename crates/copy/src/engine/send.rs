@@ -18,6 +18,7 @@ use crate::meeting::Meeting;
 use crate::message::{
     Account, BLOCK_HEAD_BYTES, BlockHead, FromDestination, FromSource, NameId, Told, Want, bytes_of,
 };
+use crate::reason::reason;
 use crate::source::{Fingerprint, Found, Source, SourceFile, Walked};
 
 use super::basics::{SMALL, nanoseconds};
@@ -843,7 +844,7 @@ impl Sender<'_> {
         }
         self.changed.notify_all();
         let why = match error {
-            Some(error) => format!("{path}: cannot be read: {error}"),
+            Some(error) => format!("{path}: cannot be read: {}", reason(error)),
             None => {
                 let tries = {
                     let mut again = self.again.lock().unwrap_or_else(PoisonError::into_inner);
@@ -872,7 +873,7 @@ impl Sender<'_> {
                             self.tell(vec![found], false);
                             String::new()
                         }
-                        Err(error) => format!("{path}: {error}"),
+                        Err(error) => format!("{path}: {}", reason(&error)),
                     },
                     false => format!("{path}: changed each time it was read; not copied"),
                 }

@@ -103,6 +103,7 @@ fn work(
     let ends = ends_of(job, session)?;
     ready.is_one_file = ends.is_one_file();
     ready.unasked = job.takes_unasked(&ends);
+    let ends = ends.prepare(job, &filter, watch)?;
     say(output, &Reply::Ready(ready));
     if job.asks {
         return Ok(Account::default());
@@ -172,7 +173,7 @@ fn ends_of(job: &Job, session: SessionId) -> Result<Ends, Failed> {
                 true => Trust::Whole,
                 false => Trust::NoSetId,
             };
-            Ends::Destination(destination.with_trust(trust), name)
+            Ends::Destination(destination.with_trust(trust), name, None)
         }
     })
 }

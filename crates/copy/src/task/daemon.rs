@@ -22,6 +22,7 @@ use crate::gate::{self, Gate, Line};
 use crate::link::{self, Sessions, Socket};
 use crate::meeting::{self, Meeting};
 use crate::quic::{self, Carriage, Door, Transport};
+use crate::reason::reason;
 use crate::source::Source;
 use crate::{Cipher, Confined, Key, SessionId, unpaced};
 use units::text::plain;
@@ -251,9 +252,14 @@ fn ends(served: &Confined, job: &Job) -> Result<Ends, String> {
         return Err("a destination is one path".to_owned());
     };
     let opened = Destination::resolve_in(served, path, job.is_one_file, job.makes_nothing());
-    let (destination, name) =
-        opened.map_err(|error| format!("{}: {error}", path.escape_ascii()))?;
-    Ok(Ends::Destination(destination, name))
+    let (destination, name) = opened.map_err(|error| match error.raw_os_error() {
+        Some(_) => {
+            let (place, why) = (path.escape_ascii(), reason(&error));
+            format!("cannot write in {place} ({why}); nothing was copied")
+        }
+        None => format!("{}: {error}", path.escape_ascii()),
+    })?;
+    Ok(Ends::Destination(destination, name, None))
 }
 
 /// Whether a daemon of this folder takes a line as a job. Its source or destination is looked for,
@@ -486,6 +492,7 @@ impl Daemon<'_> {
             quic: door.is_some(),
             ..Ready::of_this_host(self.speeds.clone())
         };
+        let ends = ends.prepare(job, &filter, watch)?;
         line.set_deadline(None)
             .and_then(|()| say(line, &Reply::Ready(ready)))
             .map_err(|error| (error.to_string(), false))?;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::destination::Trust;
 use crate::engine::early::Early;
-use crate::engine::receive::receive;
+use crate::engine::receive::receive_prepared;
 use crate::engine::send::{SendOptions, send_early};
 use crate::engine::{CopyError, Note, Watch};
 use crate::meeting::{self, Meeting};
@@ -30,7 +30,7 @@ use super::operand::Operand;
 use super::reach::{Reach, UNREACHED, WORDLESS};
 use super::ways::{self, Typed, WayTo};
 use super::why::HostFacts;
-use super::{Caller, Done, Observer, Plan, Request, failure, progress};
+use super::{Caller, Done, Observer, Plan, Request, failure, prepare_here, progress};
 use fault::Failure;
 use sys::endpoint::{self, Endpoint};
 
@@ -523,6 +523,7 @@ pub(super) fn pull(
     let mut options = plan.request.receive_options(plan.identity())?;
     options.name = name;
     options.only = plan.only()?;
+    let prepared = prepare_here(&destination, &options, caller)?;
     let watch = Watch::default();
     far.say_inside(&watch, plan.request.streams);
     let begun = Instant::now();
@@ -530,9 +531,10 @@ pub(super) fn pull(
         for listener in &listeners {
             scope.spawn(|| meeting::listen(listener, &meeting));
         }
-        let received = scope.spawn(|| {
-            let received = receive(&meeting, &destination, &options, &watch);
-            meeting.close();
+        let (links, watched, target, wanted) = (&meeting, &watch, &destination, &options);
+        let received = scope.spawn(move || {
+            let received = receive_prepared(links, target, prepared, wanted, watched);
+            links.close();
             received
         });
         let (is_gone, heard) = (&far.is_gone, &far.spent);

@@ -15,12 +15,12 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::destination::Destination;
+use crate::destination::{Destination, folder_above};
 use crate::engine::disk::Io;
 use crate::engine::fetch::fetch;
 use crate::engine::gaps::Pacing;
 use crate::engine::help::help;
-use crate::engine::receive::{ReceiveOptions, receive};
+use crate::engine::receive::{Prepared, ReceiveOptions, prepare, receive_prepared};
 use crate::engine::send::{SendOptions, send};
 use crate::engine::tune::Streams;
 use crate::engine::{Connection, CopyError, Note, Watch};
@@ -28,6 +28,7 @@ use crate::filter::Filter;
 use crate::meeting::Meeting;
 use crate::message::Account;
 use crate::quic::{self, Carriage, Transport};
+use crate::reason::reason;
 use crate::source::{Keep, Source, SourceError};
 use crate::{Cipher, RelPath};
 use serde::{Deserialize, Serialize};
@@ -448,7 +449,7 @@ impl Job {
 
     /// Whether small files may come to a destination before it asks for them: nothing stands in their way.
     pub(super) fn takes_unasked(&self, ends: &Ends) -> bool {
-        let Ends::Destination(destination, name) = ends else {
+        let Ends::Destination(destination, name, _) = ends else {
             return false;
         };
         if self.makes_nothing() || self.has_helpers {
@@ -563,8 +564,20 @@ pub(super) fn destination(
     is_one_file: bool,
     dry: bool,
 ) -> Result<(Destination, Option<RelPath>), Cause> {
-    Destination::resolve(typed, is_one_file, dry)
-        .map_err(|error| format!("{}: {error}", typed.display()).into())
+    Destination::resolve(typed, is_one_file, dry).map_err(|error| not_written(typed, &error))
+}
+
+/// Why a destination cannot be written in. Nothing was made yet.
+fn not_written(typed: &Path, error: &io::Error) -> Cause {
+    if error.raw_os_error().is_none() {
+        return format!("{}: {error}", typed.display()).into();
+    }
+    let place = match typed.symlink_metadata() {
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => folder_above(typed),
+        _ => typed,
+    };
+    let (place, why) = (place.display(), reason(error));
+    format!("cannot write in {place} ({why}); nothing was copied").into()
 }
 
 /// The faster of the ciphers that keep what is sent from others' eyes, on this host.
@@ -650,7 +663,8 @@ pub(super) type Failed = (String, bool);
 /// What a far side works on.
 pub(super) enum Ends {
     Source(Source),
-    Destination(Destination, Option<RelPath>),
+    /// Where to, its new name where the source is one file, and what was opened there.
+    Destination(Destination, Option<RelPath>, Option<Prepared>),
     /// A destination, or a source, that another host leads, and how that one is met.
     Writer(Destination, Box<Meeting>),
     Reader(Source, Box<Meeting>),
@@ -659,6 +673,20 @@ pub(super) enum Ends {
 impl Ends {
     pub(super) fn is_one_file(&self) -> bool {
         matches!(self, Self::Source(source) if source.is_one_file())
+    }
+
+    /// Opens what a destination needs: one that cannot be written in is reported before anybody connects.
+    ///
+    /// # Errors
+    /// Why not, with whose fault it is.
+    pub(super) fn prepare(self, job: &Job, filter: &Filter, watch: &Watch) -> Result<Self, Failed> {
+        let Self::Destination(destination, name, _) = self else {
+            return Ok(self);
+        };
+        let options = job.receive_options(name.clone(), filter);
+        let prepared = prepare(&destination, &options, &|| watch.is_stopped());
+        let prepared = prepared.map_err(|error| (error.to_string(), true))?;
+        Ok(Self::Destination(destination, name, Some(prepared)))
     }
 }
 
@@ -687,12 +715,9 @@ impl Job {
                 Ends::Reader(source, leader) => {
                     fetch(meeting, &leader, &source, watch).map(|()| Account::default())
                 }
-                Ends::Destination(target, name) => {
-                    let target = match self.verify {
-                        true => target.with_read_back(),
-                        false => target,
-                    };
-                    receive(meeting, &target, &self.receive_options(name, filter), watch)
+                Ends::Destination(target, name, prepared) => {
+                    let options = self.receive_options(name, filter);
+                    self.receive_into(target, prepared, &options, meeting, watch)
                 }
             });
             let (mut told, mut looks) = (0, 0_u64);
@@ -729,9 +754,31 @@ impl Job {
         });
         match done {
             Ok(Ok(account)) => Ok(account),
-            Ok(Err(error)) => Err((error.to_string(), matches!(error, CopyError::Here(_)))),
+            Ok(Err(error)) => Err((
+                error.to_string(),
+                matches!(error, CopyError::Here(_) | CopyError::Refused(_)),
+            )),
             Err(_) => Err(("a thread panicked".to_owned(), true)),
         }
+    }
+
+    fn receive_into(
+        &self,
+        target: Destination,
+        prepared: Option<Prepared>,
+        options: &ReceiveOptions,
+        meeting: &Meeting,
+        watch: &Watch,
+    ) -> Result<Account, CopyError> {
+        let target = match self.verify {
+            true => target.with_read_back(),
+            false => target,
+        };
+        let prepared = match prepared {
+            Some(prepared) => prepared,
+            None => prepare(&target, options, &|| watch.is_stopped())?,
+        };
+        receive_prepared(meeting, &target, prepared, options, watch)
     }
 
     fn receive_options(&self, name: Option<RelPath>, filter: &Filter) -> ReceiveOptions {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use copy::destination::Destination;
 use copy::engine::disk::Io;
-use copy::engine::receive::{ReceiveOptions, receive};
+use copy::engine::receive::{Prepared, ReceiveOptions, prepare, receive_prepared};
 use copy::engine::send::{SendOptions, send};
 use copy::engine::tune::Streams;
 use copy::engine::{CopyError, Watch};
@@ -150,6 +150,35 @@ impl Session {
         to: &Path,
         meanwhile: impl FnOnce(&Meeting, &Watch) + Send,
     ) -> (Result<Account, CopyError>, Result<Account, CopyError>) {
+        let (destination, _) = Destination::resolve(to, false, self.receive.dry).unwrap();
+        let destination = match self.reads_back {
+            true => destination.with_read_back(),
+            false => destination,
+        };
+        let prepared = match prepare(&destination, &self.receive, &|| false) {
+            Ok(prepared) => prepared,
+            Err(error) => panic!("{error}"),
+        };
+        self.run_on(from, &destination, prepared, meanwhile)
+    }
+
+    /// The same, into what was opened before.
+    pub(crate) fn run_prepared(
+        &self,
+        from: &Path,
+        to: &Destination,
+        prepared: Prepared,
+    ) -> (Result<Account, CopyError>, Result<Account, CopyError>) {
+        self.run_on(from, to, prepared, |_, _| {})
+    }
+
+    fn run_on(
+        &self,
+        from: &Path,
+        destination: &Destination,
+        prepared: Prepared,
+        meanwhile: impl FnOnce(&Meeting, &Watch) + Send,
+    ) -> (Result<Account, CopyError>, Result<Account, CopyError>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let (session, key) = (SessionId::random().unwrap(), Key::random().unwrap());
@@ -191,7 +220,9 @@ impl Session {
         sends.hold_at(self.hold_at);
         let result = thread::scope(|scope| {
             scope.spawn(|| meeting::listen(&listener, &listens).unwrap());
-            let received = scope.spawn(|| receive(far, &destination, &self.receive, &receives));
+            let (wanted, watch) = (&self.receive, &receives);
+            let received =
+                scope.spawn(move || receive_prepared(far, destination, prepared, wanted, watch));
             let sent = scope.spawn(|| send(near, &source, &Filter::new(), &options, &sends));
             scope.spawn(|| meanwhile(near, &sends));
             let sent = sent.join().unwrap();

@@ -12,6 +12,7 @@ use crate::entry::{Meta, RelPath};
 use crate::link::{Socket, Which};
 use crate::meeting::{LONG, tcp_info};
 use crate::message::{BlockHead, NameId};
+use crate::reason::reason;
 use crate::room::{self, PAGE};
 
 use super::super::basics::{BLOCKS, nanoseconds};
@@ -166,7 +167,11 @@ impl Receiver<'_> {
                 }
                 Err(error) => {
                     if is_full(&error) {
-                        self.end(CopyError::Here(format!("{}: {error}", file.path)));
+                        self.end(CopyError::Here(format!(
+                            "{}: {}",
+                            file.path,
+                            reason(&error)
+                        )));
                         return false;
                     }
                     self.problem(&file.path, "cannot be written", &error);

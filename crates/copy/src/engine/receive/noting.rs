@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::entry::RelPath;
 use crate::journal::{Journal, Unfinished};
+use crate::reason::reason;
 
 use super::super::CopyError;
 use super::{Body, Incoming, JOURNAL, Receiver};
@@ -118,7 +119,11 @@ impl Receiver<'_> {
             && let Err(error) = handle.sync_data()
         {
             // The kernel tells once, and forgets what it could not write (fsync(2)): nothing of it is to be trusted.
-            self.end(CopyError::Here(format!("{}: {error}", file.path)));
+            self.end(CopyError::Here(format!(
+                "{}: {}",
+                file.path,
+                reason(&error)
+            )));
             return false;
         }
         self.disk.let_go(&handle);
