@@ -20,6 +20,7 @@ use wire::tcp_info::TcpInfo;
 use crate::key::{Key, SessionId};
 use crate::link::{self, Cipher, Link, STREAMS_MOST, Sessions, Socket, Which};
 use crate::quic::{self, Carriage, Towards, Transport};
+use crate::reason::stays_unreachable;
 use crate::unpaced;
 use crate::ways::{Carried, Near, Way, Ways};
 
@@ -436,7 +437,11 @@ impl Meeting {
                 ErrorKind::PermissionDenied | ErrorKind::Unsupported => {
                     is_first && self.has_no_other_way(which)
                 }
-                kind => kind == ErrorKind::ConnectionAborted,
+                kind => {
+                    let connects = matches!(self.how, How::Connects(_));
+                    let stays = connects && is_first && stays_unreachable(&error);
+                    kind == ErrorKind::ConnectionAborted || (stays && self.has_no_other_way(which))
+                }
             };
             if is_final || since.elapsed() >= self.patience() {
                 return Err(error);
@@ -1022,6 +1027,24 @@ mod tests {
             now += lives;
         }
         (made, longest)
+    }
+
+    #[test]
+    fn a_first_connection_without_a_route_is_not_tried_again() {
+        use rustix::io::Errno;
+        use std::sync::Arc;
+        let tries = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&tries);
+        // What may pass is tried again.
+        let dial = Box::new(move || match counted.fetch_add(1, Ordering::Relaxed) {
+            0 => Err(Errno::HOSTUNREACH.into()),
+            _ => Err(Errno::NETUNREACH.into()),
+        });
+        let (session, key) = (SessionId::random().unwrap(), Key::random().unwrap());
+        let meeting = Meeting::connecting(dial, session, key, Cipher::None);
+        let error = meeting.to_write(Which::FromSource).unwrap_err();
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::NETUNREACH));
+        assert_eq!(tries.load(Ordering::Relaxed), 2);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Why a call of the kernel failed: the text for the user.
+//! Why a call of the kernel failed: the text for the user, and whether another try can help.
 
 use std::io;
 
@@ -33,6 +33,23 @@ pub(crate) fn reason(error: &io::Error) -> String {
     }
 }
 
+/// Whether a connection failed for what does not pass by itself: this host has no route or no such address, a rule of it
+/// forbids the connection, or the address cannot be meant. "Host unreachable" is not among them (RFC 1122, section 4.2.3.9).
+pub(crate) fn stays_unreachable(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(
+        errno,
+        Some(
+            Errno::NETUNREACH
+                | Errno::ADDRNOTAVAIL
+                | Errno::AFNOSUPPORT
+                | Errno::INVAL
+                | Errno::ACCESS
+                | Errno::PERM
+        )
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,5 +73,22 @@ mod tests {
             reason(&io::Error::other("A word of ours")),
             "A word of ours"
         );
+    }
+
+    #[test]
+    fn a_missing_route_stays_and_a_refused_connection_may_pass() {
+        for (errno, stays) in [
+            (Errno::NETUNREACH, true),
+            (Errno::ADDRNOTAVAIL, true),
+            (Errno::AFNOSUPPORT, true),
+            (Errno::ACCESS, true),
+            (Errno::HOSTUNREACH, false),
+            (Errno::CONNREFUSED, false),
+            (Errno::CONNRESET, false),
+            (Errno::TIMEDOUT, false),
+        ] {
+            assert_eq!(stays_unreachable(&errno.into()), stays, "{errno}");
+        }
+        assert!(!stays_unreachable(&io::ErrorKind::PermissionDenied.into()));
     }
 }

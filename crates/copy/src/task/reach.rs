@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::engine::{CopyError, Note, Watch};
 use crate::meeting::Meeting;
+use crate::reason::{reason, stays_unreachable};
 
 use super::job::Meets;
 
@@ -104,13 +105,24 @@ impl Reach {
     pub(super) fn advice(&self, error: &CopyError, told: Option<&CopyError>) -> Option<String> {
         use std::io::ErrorKind::{PermissionDenied, Unsupported};
         let is_otherwise = match error {
-            CopyError::Link(error) => matches!(error.kind(), PermissionDenied | Unsupported),
+            CopyError::Link(error) => {
+                // A rule of this host that forbids connections is the kernel's word, a refused proof the other side's.
+                matches!(error.kind(), PermissionDenied | Unsupported) && !stays_unreachable(error)
+            }
             CopyError::Far(why) => !why.contains(UNREACHED),
             _ => true,
         };
         let has_vanished = matches!(told, Some(CopyError::Far(why)) if why == WORDLESS);
         if self.is_met.load(Ordering::Relaxed) || is_otherwise || has_vanished {
             return None;
+        }
+        if let (Some(How::To { host, port, .. }), CopyError::Link(error)) = (&self.how, error)
+            && stays_unreachable(error)
+        {
+            let why = reason(error);
+            return Some(format!(
+                "{host}, port {port}, cannot be reached from this host ({why}); nothing was copied"
+            ));
         }
         let why = match error {
             CopyError::Link(error) => error.to_string(),
@@ -179,6 +191,11 @@ mod tests {
         assert_eq!(
             to.advice(&CopyError::Far("no such file".to_owned()), None),
             None
+        );
+        let routeless = CopyError::Link(rustix::io::Errno::NETUNREACH.into());
+        assert_eq!(
+            to.advice(&routeless, None).unwrap(),
+            "node7, port 5220, cannot be reached from this host (network is unreachable); nothing was copied"
         );
         let version = CopyError::Link(Error::new(ErrorKind::Unsupported, "versions"));
         assert_eq!(to.advice(&version, None), None);

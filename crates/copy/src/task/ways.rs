@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::link::Socket;
 use crate::meeting::Dial;
+use crate::reason::stays_unreachable;
 use crate::{Near, Way, unpaced};
 use serde::{Deserialize, Serialize};
 use units::text::plain;
@@ -103,7 +104,7 @@ pub fn dialing(from: Option<IpAddr>, to: Vec<SocketAddr>, patience: Duration) ->
     let answered = AtomicUsize::new(0);
     Box::new(move || {
         let first = answered.load(Ordering::Relaxed);
-        let mut failure = io::Error::new(io::ErrorKind::AddrNotAvailable, "nowhere to connect to");
+        let mut failure: Option<io::Error> = None;
         for n in 0..to.len() {
             let number = (first + n) % to.len();
             match connect(from, to[number], patience) {
@@ -111,10 +112,16 @@ pub fn dialing(from: Option<IpAddr>, to: Vec<SocketAddr>, patience: Duration) ->
                     answered.store(number, Ordering::Relaxed);
                     return Ok(Socket::Tcp(socket));
                 }
-                Err(error) => failure = error,
+                // Of several the one that may pass: it decides whether another try can help.
+                Err(error) if failure.as_ref().is_none_or(stays_unreachable) => {
+                    failure = Some(error);
+                }
+                Err(_) => {}
             }
         }
-        Err(failure)
+        Err(failure.unwrap_or_else(|| {
+            io::Error::new(io::ErrorKind::AddrNotAvailable, "nowhere to connect to")
+        }))
     })
 }
 
