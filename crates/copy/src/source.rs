@@ -94,10 +94,12 @@ pub enum Why {
     Pipe,
     /// A block or character device.
     Device,
-    /// It may not be read, or reading failed.
-    Unreadable(io::ErrorKind),
+    /// It may not be read, or reading failed, for this reason.
+    Unreadable(Box<str>),
     /// It was there when its folder was read, and then no more; or it became something else.
     Gone,
+    /// A list names it, or a name in it, and it was not there.
+    Missing,
     /// The path or a link's target is longer or deeper than [`RelPath`] allows.
     Long,
     /// A folder with more names than are held in memory.
@@ -125,8 +127,9 @@ impl std::fmt::Display for Why {
             Self::Socket => "a socket: skipped",
             Self::Pipe => "a named pipe: skipped",
             Self::Device => "a device: skipped",
-            Self::Unreadable(kind) => return write!(f, "cannot be read: {kind}"),
+            Self::Unreadable(why) => return write!(f, "cannot be read: {why}"),
             Self::Gone => "gone or replaced since its folder was read",
+            Self::Missing => "no such file or folder; the list names it or a name in it",
             Self::Long => "a path that is too long or too deep",
             Self::Crowded => "a folder with too many names",
             Self::Attributes => "copied without its extended attributes",

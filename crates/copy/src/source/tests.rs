@@ -193,7 +193,7 @@ fn what_may_not_be_read_is_told_and_the_walk_goes_on() {
         .map(|found| found.entry.path.to_string())
         .collect();
     assert_eq!(found, ["", "a", "c"]);
-    let why = Why::Unreadable(io::ErrorKind::PermissionDenied);
+    let why = Why::Unreadable("permission denied".into());
     assert_eq!(
         skipped,
         ["a", "b"].map(|path| Skipped {
@@ -440,11 +440,11 @@ fn a_list_brings_the_folders_its_names_are_in() {
         "a", "a/b", "a/b/one", "a-b", "a-b/x", "w", "w/h", "w/h/l", "w/h/o", "z",
     ];
     assert_eq!(found, expected);
-    let gone = |path: &str| Skipped {
+    let missing = |path: &str| Skipped {
         path: rel(path),
-        why: Why::Gone,
+        why: Why::Missing,
     };
-    assert_eq!(skipped, ["no", "none", "z/x"].map(gone));
+    assert_eq!(skipped, ["no", "none", "z/x"].map(missing));
     assert_eq!(source.roots(), [rel("w")]);
     let mut filter = Filter::new();
     filter.exclude(b"a").unwrap();

@@ -16,6 +16,7 @@ use crate::beneath::{READ_FILE, READ_FOLDER, Top, is_staging, kind_of, modified,
 use crate::entry::{Entry, Kind, Meta, PATH_BYTES_MOST, RelPath};
 use crate::filter::Filter;
 use crate::listing::{Next, Way};
+use crate::reason::reason;
 
 use super::{Fingerprint, Found, Keep, Skipped, Source, Walked, What, Why};
 
@@ -62,6 +63,7 @@ impl Source {
             each,
             links,
             crowded,
+            is_listed: false,
             attributes,
         };
         if let [part] = &self.parts[..] {
@@ -93,6 +95,8 @@ struct Walk<'a> {
     links: HashMap<(u64, u64), (RelPath, u32)>,
     /// Whether [`Why::Links`] was told.
     crowded: bool,
+    /// What is looked at is named by a list.
+    is_listed: bool,
     attributes: Reader,
 }
 
@@ -145,7 +149,7 @@ impl Walk<'_> {
                 continue;
             }
             if leaf.is_some_and(|leaf| is_below(path, leaf)) {
-                self.skip(path.clone(), Why::Gone)?;
+                self.skip(path.clone(), Why::Missing)?;
                 continue;
             }
             while told.last().is_some_and(|folder| !is_below(path, folder)) {
@@ -203,13 +207,15 @@ impl Walk<'_> {
         let Some((above, name)) = path.split() else {
             return ControlFlow::Continue(None);
         };
-        match top.open(above.as_bytes(), OFlags::PATH | OFlags::DIRECTORY) {
+        self.is_listed = true;
+        let told = match top.open(above.as_bytes(), OFlags::PATH | OFlags::DIRECTORY) {
             Ok(folder) => self.name(folder.as_fd(), path, name, kind),
-            Err(error) => {
-                self.skip(path.clone(), unreadable(&error))?;
-                ControlFlow::Continue(None)
-            }
-        }
+            Err(error) => self
+                .skip(path.clone(), unreadable(&error))
+                .map_continue(|()| None),
+        };
+        self.is_listed = false;
+        told
     }
 
     fn enter(&mut self, way: &mut Way<'_>, path: RelPath, folder: OwnedFd) -> ControlFlow<()> {
@@ -359,10 +365,7 @@ impl Walk<'_> {
             return self.found(path, Kind::Hardlink { to }, Meta::default(), None);
         }
         if !self.may_read(folder, name, stat) {
-            return self.skip(
-                path.clone(),
-                Why::Unreadable(io::ErrorKind::PermissionDenied),
-            );
+            return self.skip(path.clone(), unreadable(&Errno::ACCESS.into()));
         }
         let attributes = match self.keep.attributes {
             true => self.file_attributes(folder, name),
@@ -507,6 +510,11 @@ impl Walk<'_> {
     }
 
     fn skip(&mut self, path: RelPath, why: Why) -> ControlFlow<()> {
+        // Nobody read its folder.
+        let why = match (why, self.is_listed) {
+            (Why::Gone, true) => Why::Missing,
+            (why, _) => why,
+        };
         (self.each)(Walked::Skipped(Skipped { path, why }))
     }
 }
@@ -515,7 +523,7 @@ fn unreadable(error: &io::Error) -> Why {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Why::Gone,
         Some(Errno::NAMETOOLONG) => Why::Long,
-        _ => Why::Unreadable(error.kind()),
+        _ => Why::Unreadable(reason(error).into()),
     }
 }
 
