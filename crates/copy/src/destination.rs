@@ -427,6 +427,24 @@ impl Destination {
         names.iter().all(|name| matches!(self.look(name), Ok(None)))
     }
 
+    /// Whether what was looked at is a folder with something in it, which nothing that is no folder takes the place of. One
+    /// that cannot be read counts as such.
+    pub(crate) fn is_filled(&self, path: &RelPath, stands: &Existing) -> bool {
+        let Some(top) = self
+            .top
+            .as_ref()
+            .filter(|_| stands.kind == Standing::Folder)
+        else {
+            return false;
+        };
+        let names = top.open(path.as_bytes(), READ_FOLDER);
+        let names = names.and_then(|folder| Ok(rustix::fs::Dir::new(folder)?));
+        let is_other = |name: &[u8]| !matches!(name, b"." | b"..");
+        names.map_or(true, |mut names| {
+            names.any(|name| name.map_or(true, |name| is_other(name.file_name().to_bytes())))
+        })
+    }
+
     /// What is at `path`, a link not followed; `None` where nothing is or where something on the way is no folder.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! The destination's side: decides what it wants, writes what arrives, and places files that are whole.
 
+mod blocked;
 mod blocks;
 mod decide;
 mod finish;
@@ -181,6 +182,8 @@ struct Files {
     /// Folders with what belongs to them, set last.
     folders: Vec<(RelPath, Meta)>,
     links: Vec<(RelPath, RelPath)>,
+    /// Names in whose place a folder is.
+    blocked: Vec<blocked::Blocked>,
     /// Folders that this copy made, one below the other, the newest last.
     new_folders: Vec<RelPath>,
     /// Sums of all paths told, to know what may be deleted; and whether there were more than are kept.
@@ -517,6 +520,7 @@ impl Receiver<'_> {
                 }
                 FromSource::Walked { roots, is_whole } => {
                     self.watch.is_walked.store(true, Ordering::Relaxed);
+                    self.clear_places(&roots, is_whole);
                     self.lock().walked = Some((roots, is_whole));
                 }
                 _ => {}

@@ -13,6 +13,7 @@ mod example;
 mod faults;
 mod hostile;
 mod null;
+mod places;
 mod quic;
 mod racing;
 mod several;

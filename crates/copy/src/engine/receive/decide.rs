@@ -17,6 +17,7 @@ use crate::room::{self, PAGE};
 
 use super::super::basics::SMALL;
 use super::super::{Note, Watch};
+use super::blocked::{Blocked, Pass, in_the_way};
 use super::{Body, Incoming, NAME_BYTES, Receiver, ranges, short_sum};
 
 /// Names that are wanted and not there yet, at most; a source waits long before.
@@ -34,12 +35,23 @@ const LONG: u64 = 64 << 20;
 const TOLD_MOST: usize = 50_000_000;
 
 /// What becomes of a name.
-enum Decision {
+pub(super) enum Decision {
     /// It is not wanted.
     No,
     Wanted(Want),
     /// Word of it comes by itself.
     Later(NameId),
+}
+
+/// A file that the source listed.
+pub(super) struct Offered {
+    pub(super) id: NameId,
+    pub(super) path: RelPath,
+    size: u64,
+    modified: Stamp,
+    meta: Meta,
+    /// What it takes of memory, in bytes, about.
+    weight: usize,
 }
 
 /// A wanted file of which much is there.
@@ -123,13 +135,17 @@ impl Receiver<'_> {
         self.decided_until(until);
         self.outbox
             .say(FromDestination::Decided { until, wants }.to_bytes());
-        // Now that the source knows that word of them comes by itself.
+        self.look_at_long();
+        Ok(())
+    }
+
+    /// Has long files read, now that the source knows that word of them comes by itself.
+    pub(super) fn look_at_long(&self) {
         let mut files = self.lock();
         let ready = std::mem::take(&mut files.long_told);
         files.long.extend(ready);
         drop(files);
         self.changed.notify_all();
-        Ok(())
     }
 
     /// What comes of names below `until` is wanted, or is not.
@@ -205,11 +221,19 @@ impl Receiver<'_> {
         }
         let done = match kind {
             Kind::File { size } => {
-                return Ok(self.decide_file(id, path, size, modified, meta, weight));
+                let file = Offered {
+                    id,
+                    path,
+                    size,
+                    modified,
+                    meta,
+                    weight,
+                };
+                return Ok(self.decide_file(file, Pass::First));
             }
             _ if self.options.null => Ok(()),
             Kind::Folder => self.patiently(|| self.folder(&path, &meta)),
-            Kind::Symlink { target } => self.patiently(|| self.symlink(&path, &target, &meta)),
+            Kind::Symlink { target } => self.symlink_or_wait(&path, target, &meta),
             Kind::Hardlink { to } => {
                 let to = self.options.name.clone().unwrap_or(to);
                 // Or a file of this host that nobody asked about would have a second name.
@@ -270,7 +294,7 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    fn symlink(&self, path: &RelPath, target: &[u8], meta: &Meta) -> io::Result<()> {
+    pub(super) fn symlink(&self, path: &RelPath, target: &[u8], meta: &Meta) -> io::Result<()> {
         let stands = self.destination.look(path)?;
         let same = |kind: &Standing| matches!(kind, Standing::Symlink { target: there } if **there == *target);
         if let Some(stands) = stands.filter(|stands| same(&stands.kind)) {
@@ -322,73 +346,88 @@ impl Receiver<'_> {
         self.watch.note(Note::Skipped(text));
     }
 
-    fn decide_file(
-        &self,
-        id: NameId,
-        path: RelPath,
-        size: u64,
-        modified: Stamp,
-        meta: Meta,
-        weight: usize,
-    ) -> Decision {
+    /// Decides upon a file, at once or, where a folder is in its place, when the source has listed all names.
+    pub(super) fn decide_file(&self, file: Offered, pass: Pass) -> Decision {
         // Nothing stands in a folder that was made a moment ago.
-        let is_new = path.split().is_some_and(|(folder, _)| {
+        let is_new = file.path.split().is_some_and(|(folder, _)| {
             let files = self.lock();
             files.new_folders.iter().rev().any(|new| *new == folder)
         });
-        let look = || match is_new {
+        let looked = match is_new {
             true => Ok(None),
-            false => self.destination.look(&path),
+            false => self.destination.look(&file.path),
         };
-        let stands = match look() {
+        let stands = match looked {
             Ok(stands) => stands,
             Err(error) => {
-                self.problem(&path, "cannot be looked at", &error);
+                self.problem(&file.path, "cannot be looked at", &error);
                 return Decision::No;
             }
         };
+        if self.is_in_the_way(&file.path, stands.as_ref(), pass) {
+            if !self.options.delete || pass == Pass::Cleared {
+                self.problem(&file.path, "cannot be written", &in_the_way());
+                return Decision::No;
+            }
+            let id = file.id;
+            self.lock().blocked.push(Blocked::File(file));
+            return Decision::Later(id);
+        }
         let is_free = stands.is_none();
         let like = stands.filter(|stands| stands.kind == Standing::File);
         let is_same = like.as_ref().is_some_and(|like| {
-            like.size == size && self.destination.is_time(like.modified, modified)
+            like.size == file.size && self.destination.is_time(like.modified, file.modified)
         });
         if let Some(stands) = like.as_ref().filter(|_| is_same)
             && !self.options.checksum
             && !self.options.null
         {
-            match self.patiently(|| self.amend(&path, stands, &meta)) {
+            let (path, meta) = (&file.path, &file.meta);
+            match self.patiently(|| self.amend(path, stands, meta)) {
                 Ok(true) => {}
                 Ok(false) => self.account().same += 1,
-                Err(error) => self.problem(&path, "cannot be given what belongs to it", &error),
+                Err(error) => self.problem(path, "cannot be given what belongs to it", &error),
             }
             return Decision::No;
         }
         if self.options.dry {
+            let size = file.size;
             let what = match is_same {
                 true => format!("{size} bytes; first its sums are compared"),
                 false => format!("{size} bytes"),
             };
-            self.would(&path, &what);
+            self.would(&file.path, &what);
             self.account().placed_bytes += size;
             return Decision::No;
         }
-        if size == 0 {
-            let put = || self.put(is_free, &path, &[], &meta);
+        if file.size == 0 {
+            let put = || self.put(is_free, &file.path, &[], &file.meta);
             match self.patiently(put) {
                 Ok(()) => self.placed(1, 0),
-                Err(error) => self.problem(&path, "cannot be written", &error),
+                Err(error) => self.problem(&file.path, "cannot be written", &error),
             }
             return Decision::No;
         }
+        self.want(file, is_free, like.map(|like| like.size))
+    }
+
+    /// Wants a file's bytes, but those that an earlier attempt left or an older copy of `like` bytes has.
+    fn want(&self, file: Offered, is_new: bool, like: Option<u64>) -> Decision {
+        let Offered {
+            id,
+            path,
+            size,
+            modified,
+            meta,
+            weight,
+        } = file;
         // It stays with those of which nobody heard until it is wanted: whoever writes the journal anew finds it at one of
         // both places at any time.
         let unfinished = self.left_behind(&path, |file| {
             // Who compares sums believes no length and time.
             file.cut.size() == size && file.modified == modified && !self.options.checksum
         });
-        let there = like
-            .map(|like| like.size)
-            .filter(|there| unfinished.is_none() && self.is_compared(size, *there));
+        let there = like.filter(|there| unfinished.is_none() && self.is_compared(size, *there));
         let is_small = size <= SMALL && unfinished.is_none() && there.is_none();
         let read = unfinished.as_ref().map_or(0, |file| {
             (file.sums.len() as u64).saturating_mul(file.cut.block().into())
@@ -402,7 +441,7 @@ impl Receiver<'_> {
             size,
             modified,
             is_small,
-            is_new: is_free,
+            is_new,
             weight,
             body: Mutex::new(Body::Unknown(unfinished)),
             changed: Condvar::new(),

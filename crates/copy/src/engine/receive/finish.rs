@@ -1,16 +1,18 @@
 //! What comes last: hard links, what the source has not, folders' own modes and times.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
+use std::io;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::destination::{Deletion, Shortfalls};
+use crate::destination::Shortfalls;
 use crate::entry::RelPath;
 use crate::message::{Account, FromDestination};
+use crate::reason::reason;
 
 use super::super::{CopyError, Note};
+use super::blocked::{Pass, in_the_way};
 use super::{Receiver, short_sum};
 
 impl Receiver<'_> {
@@ -46,7 +48,7 @@ impl Receiver<'_> {
             let linked = match self.staging {
                 Some(staging) => self.destination.hardlink(staging, &path, &to),
                 None if self.options.null => Ok(false),
-                None => self.destination.is_linked(&path, &to).map(|is| !is),
+                None => self.would_link(&path, &to),
             };
             match linked {
                 Ok(true) if self.options.dry => self.would(&path, "a hard link"),
@@ -71,6 +73,9 @@ impl Receiver<'_> {
                 }
             }
         }
+        // Before the source is told that all is done: whoever is killed after that leaves nothing. And before the top gets its
+        // time, which this changes.
+        self.remove_staging();
         let mut done = BTreeSet::new();
         // Deepest first, since writing into a folder changes its time.
         for (path, meta) in folders.into_iter().rev() {
@@ -85,15 +90,33 @@ impl Receiver<'_> {
         if self.options.fsync && self.staging.is_some() {
             self.destination
                 .sync()
-                .map_err(|error| CopyError::Here(error.to_string()))?;
-        }
-        // Before the source is told that all is done: whoever is killed after that leaves nothing.
-        if let Some(staging) = self.staging {
-            staging.discard().map_err(|error| {
-                CopyError::Here(format!("the folder for unfinished files: {error}"))
-            })?;
+                .map_err(|error| CopyError::Here(reason(&error)))?;
         }
         Ok(*self.account())
+    }
+
+    /// Removes the folder for unfinished files. All has its name by now, so one that cannot be removed fails nothing.
+    fn remove_staging(&self) {
+        // A file that is open is not gone when it is removed, on FUSE and NFS: it gets another name.
+        *self.journal() = None;
+        let Some(staging) = self.staging else { return };
+        if let Err(error) = staging.discard() {
+            let name = String::from_utf8_lossy(staging.name()).into_owned();
+            let text = format!("{name} is left at the destination: {}", reason(&error));
+            self.watch.note(Note::Skipped(text.clone()));
+            self.outbox
+                .say_if_room(FromDestination::Problem(text).to_bytes());
+        }
+    }
+
+    /// Whether a hard link would be made.
+    fn would_link(&self, path: &RelPath, to: &RelPath) -> io::Result<bool> {
+        let stands = self.destination.look(path)?;
+        let is_blocked = self.is_in_the_way(path, stands.as_ref(), Pass::First);
+        match is_blocked && !self.options.delete {
+            true => Err(in_the_way()),
+            false => self.destination.is_linked(path, to).map(|is| !is),
+        }
     }
 
     /// What was given to names whose bytes were there: nobody would see it in the account.
@@ -159,39 +182,11 @@ impl Receiver<'_> {
     }
 
     fn delete(&self, roots: &[RelPath]) {
-        let (told, folders) = {
-            let mut files = self.lock();
-            (
-                std::mem::take(&mut files.told),
-                std::mem::take(&mut files.told_folders),
-            )
-        };
+        let roots = &self.deletes_in(roots)[..];
+        let told = std::mem::take(&mut self.lock().told);
         let filter = &self.options.filter;
-        // Only in folders that were copied: not where one was excluded, or is a file at the source.
-        let roots: Vec<RelPath> = roots
-            .iter()
-            .filter(|root| folders.contains(&short_sum(root)) && self.options.name.is_none())
-            .filter(|root| filter.admits_all_the_way(root, true))
-            .cloned()
-            .collect();
-        let roots = &roots[..];
         let keep = |path: &RelPath| told.contains(&short_sum(path));
-        let mut each = |deleted: crate::destination::Deleted| {
-            match deleted.what {
-                Deletion::Done => {
-                    self.account().deleted += 1;
-                    if self.options.dry {
-                        let text = format!("would delete {}", deleted.path);
-                        self.watch.note(Note::Skipped(text));
-                    }
-                }
-                Deletion::Failed(error) => {
-                    self.problem(&deleted.path, "cannot be deleted", &error);
-                }
-                _ => {}
-            }
-            ControlFlow::Continue(())
-        };
+        let mut each = |deleted| self.deleted(deleted);
         let _ = match self.options.dry {
             true => self.destination.extras(roots, &keep, filter, &mut each),
             false => self
