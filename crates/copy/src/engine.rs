@@ -40,6 +40,8 @@ pub struct Watch {
     pub named_bytes: AtomicU64,
     /// Names that the source could not read: missing at the destination.
     pub unread: AtomicU64,
+    /// Sockets, named pipes and devices at the source, which are skipped.
+    pub specials: [AtomicU64; 3],
     /// Whether the source has told all.
     pub is_walked: AtomicBool,
     /// Files that the destination wants, and their bytes to be sent.
@@ -165,6 +167,20 @@ impl Watch {
         match notes.all.len() < NOTES_MOST {
             true => notes.all.push(note),
             false => notes.more += 1,
+        }
+    }
+
+    /// What [`Watch::specials`] counts, now.
+    pub(crate) fn specials(&self) -> [u64; 3] {
+        self.specials
+            .each_ref()
+            .map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Keeps what a source that is elsewhere counted of [`Watch::specials`].
+    pub(crate) fn know_specials(&self, counts: [u64; 3]) {
+        for (kept, count) in self.specials.iter().zip(counts) {
+            kept.store(count, Ordering::Relaxed);
         }
     }
 

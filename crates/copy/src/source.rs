@@ -121,6 +121,18 @@ impl Why {
     }
 }
 
+impl Why {
+    /// Of a socket, a named pipe and a device, which of them in this order.
+    pub(crate) const fn special(&self) -> Option<usize> {
+        match self {
+            Self::Socket => Some(0),
+            Self::Pipe => Some(1),
+            Self::Device => Some(2),
+            _ => None,
+        }
+    }
+}
+
 impl std::fmt::Display for Why {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

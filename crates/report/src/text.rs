@@ -103,6 +103,9 @@ pub(crate) fn status(run: &Run) -> Status {
             _ => of("datagrams lost", Tone::Limited),
         };
     }
+    if run.copy.as_ref().is_some_and(|copy| copy.failed > 0) {
+        return of("incomplete", Tone::Unsure);
+    }
     if !verdict.conclusive {
         return of("inconclusive", Tone::Unsure);
     }

@@ -382,6 +382,9 @@ impl Sender<'_> {
                         is_partial.store(true, Ordering::Relaxed);
                         Watch::add(&self.watch.unread, 1);
                     }
+                    if let Some(kind) = skipped.why.special() {
+                        Watch::add(&self.watch.specials[kind], 1);
+                    }
                     let text = format!("{}: {}", skipped.path, skipped.why);
                     self.watch.note(Note::Skipped(text));
                 }

@@ -573,6 +573,7 @@ pub(super) fn pull(
     if let Ok(told) = &told {
         watch.sent_bytes.store(told.sent_bytes, Ordering::Relaxed);
         watch.unread.store(told.unread, Ordering::Relaxed);
+        watch.know_specials(told.specials);
     }
     Ok(Done {
         account,
@@ -727,8 +728,10 @@ fn follow(source: Far, from: &str, watch: &Watch) -> Result<(Account, u64), Copy
                 over_quic,
                 quic_cpu_ns,
                 direct_bytes,
+                specials,
                 ..
             }) => {
+                watch.know_specials(specials);
                 watch.direct_bytes.store(direct_bytes, Ordering::Relaxed);
                 watch.is_quic.store(over_quic, Ordering::Relaxed);
                 watch.quic_cpu_ns.store(quic_cpu_ns, Ordering::Relaxed);

@@ -225,6 +225,9 @@ pub(super) enum Reply {
         /// Bytes of blocks that went past its page cache.
         #[serde(default)]
         direct_bytes: u64,
+        /// Of a source: sockets, named pipes and devices that it skipped.
+        #[serde(default)]
+        specials: [u64; 3],
     },
     /// It gave up; whether its own host is at fault.
     Failed { why: String, is_here: bool },
@@ -652,6 +655,7 @@ pub(super) fn last_word(result: Result<Account, Failed>, watch: &Watch) -> Reply
             over_quic: watch.is_quic.load(Ordering::Relaxed),
             quic_cpu_ns: watch.quic_cpu_ns.load(Ordering::Relaxed),
             direct_bytes: watch.direct_bytes.load(Ordering::Relaxed),
+            specials: watch.specials(),
         },
         Err((why, is_here)) => Reply::Failed { why, is_here },
     }

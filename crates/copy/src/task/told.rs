@@ -61,7 +61,7 @@ pub(super) fn put(run: &mut Run, plan: &Plan, done: &Done, caller: &Caller) {
         copy.chosen.push(inside_ssh(&copy, cpu_ns));
     }
     observed::put(plan, &mut copy, caller);
-    run.verdict = Some(verdict(&copy));
+    run.verdict = Some(verdict(&copy, done.watch.specials()));
     run.copy = Some(copy);
 }
 
@@ -106,6 +106,7 @@ fn counted(plan: &Plan, done: &Done) -> Copy {
         same: account.same,
         placed: account.placed,
         failed: account.failed + now(&done.watch.unread),
+        skipped: sum_of(done.watch.specials()),
         deleted: account.deleted,
         placed_bytes: account.placed_bytes,
         received_bytes: account.received_bytes,
@@ -313,18 +314,60 @@ fn inside_ssh(copy: &Copy, cpu_ns: u64) -> String {
     )
 }
 
-fn verdict(copy: &Copy) -> Verdict {
+/// A far side's numbers may be any.
+fn sum_of(counts: [u64; 3]) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
+}
+
+/// How many names were skipped, and what they are; nothing where none were.
+fn skipped(specials: [u64; 3]) -> Option<String> {
+    let kinds = [
+        ("socket", "sockets"),
+        ("named pipe", "named pipes"),
+        ("device", "devices"),
+    ];
+    let there = kinds.into_iter().zip(specials);
+    let there: Vec<_> = there.filter(|(_, count)| *count > 0).collect();
+    let what = match &there[..] {
+        [] => return None,
+        [((one, _), 1)] => (*one).to_owned(),
+        [((_, many), _)] => (*many).to_owned(),
+        all => {
+            let each = all.iter().map(|((one, many), count)| match count {
+                1 => format!("1 {one}"),
+                n => format!("{n} {many}"),
+            });
+            each.collect::<Vec<_>>().join(", ")
+        }
+    };
+    Some(format!("{} skipped ({what})", sum_of(specials)))
+}
+
+/// What came of the names.
+fn outcome(copy: &Copy, specials: [u64; 3]) -> String {
+    if copy.failed > 0 {
+        let all = copy.placed.saturating_add(copy.same);
+        let all = all.saturating_add(copy.failed);
+        let files = if all == 1 { "file" } else { "files" };
+        return format!("incomplete: {} of {all} {files} not copied", copy.failed);
+    }
+    if copy.dry_run {
+        return "Nothing was changed".to_owned();
+    }
+    let has_come = copy.received_bytes > 0 || copy.placed > 0;
+    match (has_come, skipped(specials)) {
+        (false, Some(skipped)) if copy.same == 0 => format!("nothing copied: {skipped}"),
+        (false, Some(skipped)) => format!("All was there already, {skipped}"),
+        (false, None) => "All was there already".to_owned(),
+        (true, _) if copy.null_sink => "All arrived, and nothing was written".to_owned(),
+        (true, _) => "All arrived".to_owned(),
+    }
+}
+
+fn verdict(copy: &Copy, specials: [u64; 3]) -> Verdict {
     let seconds = copy.duration_ns as f64 / 1e9;
     let rate = Rate::from_bits_per_second(copy.goodput_bits_per_second);
-    let what = match (copy.failed, copy.dry_run) {
-        (0, true) => "Nothing was changed".to_owned(),
-        (0, false) if copy.received_bytes == 0 && copy.placed == 0 => {
-            "All was there already".to_owned()
-        }
-        (0, false) if copy.null_sink => "All arrived, and nothing was written".to_owned(),
-        (0, false) => "All arrived".to_owned(),
-        (n, _) => format!("{n} names could not be copied"),
-    };
+    let what = outcome(copy, specials);
     let share = copy.achievable_bits_per_second.map(|achievable| {
         format!(
             ", {:.1} % of what the path carries",
@@ -334,7 +377,8 @@ fn verdict(copy: &Copy) -> Verdict {
     let speed = match copy.received_bytes {
         0 => String::new(),
         n => format!(
-            ": {} in {seconds:.1} s, {rate}{}",
+            "{} {} in {seconds:.1} s, {rate}{}",
+            if copy.failed > 0 { ";" } else { ":" },
             bytes(n),
             share.unwrap_or_default()
         ),
@@ -375,6 +419,46 @@ mod tests {
         assert_eq!((found[0].packets_lost, found[0].congestion_events), (7, 2));
         assert_eq!((found[0].rtt_ns, found[0].rtt_min_ns), (101_000, 100_000));
         assert_eq!(found[1].sent_bits_per_second, 0);
+    }
+
+    #[test]
+    fn the_verdict_names_what_was_not_copied_and_what_was_skipped() {
+        let says = |copy: &Copy, specials| verdict(copy, specials).sentence;
+        let bad = Copy {
+            placed: 27,
+            failed: 1,
+            received_bytes: 2_000_000,
+            duration_ns: 1_000_000_000,
+            goodput_bits_per_second: 16_000_000,
+            ..Copy::default()
+        };
+        assert_eq!(
+            says(&bad, [0; 3]),
+            "incomplete: 1 of 28 files not copied; 2.00 MB in 1.0 s, 16 Mb/s"
+        );
+        assert!(!verdict(&bad, [0; 3]).conclusive);
+        let none = Copy::default();
+        assert_eq!(
+            says(&none, [0, 1, 0]),
+            "nothing copied: 1 skipped (named pipe)"
+        );
+        assert_eq!(
+            says(&none, [0, 0, 3]),
+            "nothing copied: 3 skipped (devices)"
+        );
+        assert_eq!(
+            says(&none, [1, 2, 0]),
+            "nothing copied: 3 skipped (1 socket, 2 named pipes)"
+        );
+        let same = Copy {
+            same: 2,
+            ..Copy::default()
+        };
+        assert_eq!(
+            says(&same, [0, 1, 0]),
+            "All was there already, 1 skipped (named pipe)"
+        );
+        assert_eq!(says(&same, [0; 3]), "All was there already");
     }
 
     #[test]

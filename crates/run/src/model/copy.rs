@@ -36,6 +36,8 @@ pub struct Copy {
     pub placed: u64,
     /// Names that could not be copied.
     pub failed: u64,
+    /// Sockets, named pipes and devices at the source, which no copy has.
+    pub skipped: u64,
     /// Names removed at the destination.
     pub deleted: u64,
     /// Bytes of the files placed, holes included.

@@ -48,6 +48,8 @@ const LINE_MOST: usize = 1 << 20;
 pub(super) struct Ended {
     pub(super) sent_bytes: u64,
     pub(super) unread: u64,
+    /// Of a source: sockets, named pipes and devices that it skipped.
+    pub(super) specials: [u64; 3],
     pub(super) spent: told::Spent,
 }
 
@@ -373,11 +375,13 @@ impl Far {
                     cpu_ns,
                     quic_cpu_ns,
                     direct_bytes,
+                    specials,
                     ..
                 }) => {
                     break Ok(Ended {
                         sent_bytes,
                         unread,
+                        specials,
                         spent: spent_of(spent_ns, cpu_ns, quic_cpu_ns, direct_bytes),
                     });
                 }
