@@ -235,7 +235,7 @@ fn table(out: &mut String, rows: &[(&str, &CopyConnection)]) {
 
 /// Where the threads of a side that carried blocks spent their time.
 fn time(out: &mut String, end: &CopyEnd) {
-    let all = parts(&end.time);
+    let all = parts(end);
     if all.iter().all(|(_, _, share)| *share <= 0.0) {
         return;
     }

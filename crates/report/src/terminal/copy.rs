@@ -44,7 +44,7 @@ impl Page {
 /// Where a side's time went, in words.
 fn time_line(end: &CopyEnd) -> String {
     let parts =
-        parts(&end.time).map(|(_, word, share)| format!("{word} {}", text::percent_of_time(share)));
+        parts(end).map(|(_, word, share)| format!("{word} {}", text::percent_of_time(share)));
     format!("time of the {}'s threads: {}", end.end, parts.join(", "))
 }
 

@@ -1,6 +1,6 @@
 //! What is said of a copy.
 
-use crate::model::{Copy, CopyQuic, CopyTime};
+use crate::model::{Copy, CopyEnd, CopyQuic};
 use crate::text;
 
 /// What there is to say, a line each.
@@ -91,12 +91,18 @@ pub(crate) fn lines(copy: &Copy) -> Vec<String> {
     lines
 }
 
-/// Parts of a side's time: their mark in the page's style, their names, their shares.
-pub(crate) fn parts(time: &CopyTime) -> [(&'static str, &'static str, f64); 4] {
+/// Parts of a side's time: their mark in the page's style, their names, their shares. A destination's threads are in their
+/// connections while no data come.
+pub(crate) fn parts(end: &CopyEnd) -> [(&'static str, &'static str, f64); 4] {
+    let (link, idle) = match end.end == "destination" {
+        true => ("waiting for data", "idle"),
+        false => ("connections", "waiting"),
+    };
+    let time = &end.time;
     [
         ("disk", "files", time.disk),
         ("sums", "sums", time.sums),
-        ("link", "connections", time.link),
-        ("waiting", "waiting", time.idle),
+        ("link", link, time.link),
+        ("waiting", idle, time.idle),
     ]
 }
