@@ -25,6 +25,7 @@ use report::model::Run;
 use crate::args::ServeArgs;
 use crate::print;
 use crate::print::copy::live::{Live, Show};
+use crate::print::copy::shown::Shown;
 use doctor::observer::Beside;
 use rules::RulesArg;
 
@@ -412,8 +413,9 @@ fn token(path: &Path) -> Result<Key, Failure> {
 
 /// Does what was typed.
 pub(crate) fn run(args: &CopyArgs, context: &Context) -> Verdict {
-    let (run, folder) = perform(args, &args.runs, context)?;
-    print::copy::result(args.format(), &run, &folder)?;
+    let shown = Shown::default();
+    let (run, folder) = perform(args, &args.runs, context, &shown)?;
+    print::copy::result(args.format(), &run, &folder, &shown)?;
     let failed = run.copy.as_ref().map_or(0, |copy| {
         copy.failed + copy.repair.as_ref().map_or(0, |repair| repair.left)
     });
@@ -441,19 +443,30 @@ pub(crate) fn step(
             "a step copies on this host and through labs only, and deletes nothing",
         ));
     }
-    let (run, folder) = perform(args, runs, context)?;
+    let (run, folder) = perform(args, runs, context, &Shown::default())?;
     let value = serde_json::to_value(&run).map_err(Failure::here)?;
     Ok((value, Some(folder)))
 }
 
-fn perform(args: &CopyArgs, runs: &Path, context: &Context) -> Result<(Run, PathBuf), Failure> {
+fn perform(
+    args: &CopyArgs,
+    runs: &Path,
+    context: &Context,
+    shown: &Shown,
+) -> Result<(Run, PathBuf), Failure> {
     let request = args.request()?;
     let lab = lab_of(&request.operands)?;
     let plan = Plan::new(request)?;
     if args.compress > 0 {
         print::note("-z: nothing is compressed, bytes go as they are in the files");
     }
-    let caller = caller(context, |text| print::note(text));
+    let noted = shown.clone();
+    let caller = caller(context, move |text| {
+        // Both sides may report the same.
+        if noted.is_new(text) {
+            print::note(text);
+        }
+    });
     let means = Means {
         runs,
         context,
@@ -464,11 +477,14 @@ fn perform(args: &CopyArgs, runs: &Path, context: &Context) -> Result<(Run, Path
             Ok(ends)
         },
     };
-    let mut live = Live::new(Show {
-        format: args.format(),
-        is_live: args.live,
-        per_stream: args.per_stream,
-    });
+    let mut live = Live::new(
+        Show {
+            format: args.format(),
+            is_live: args.live,
+            per_stream: args.per_stream,
+        },
+        shown.clone(),
+    );
     ::trial::copy::run(plan, lab.as_deref(), means, &mut live)
 }
 

@@ -1,6 +1,7 @@
 //! What is printed of a copy: its progress, and its result.
 
 pub(crate) mod live;
+pub(crate) mod shown;
 
 use std::path::Path;
 
@@ -9,12 +10,19 @@ use report::model::{ResultRecord, Run};
 
 use crate::args::copy::CopyFormat;
 use crate::print;
+use shown::Shown;
 
 /// Prints the result, and where its report is.
-pub(crate) fn result(format: CopyFormat, run: &Run, folder: &Path) -> Result<(), Failure> {
+pub(crate) fn result(
+    format: CopyFormat,
+    run: &Run,
+    folder: &Path,
+    shown: &Shown,
+) -> Result<(), Failure> {
     match format {
         CopyFormat::Text => {
-            print::print_colored(&text(run, print::color(), print::width()))?;
+            let run = shown.without(run);
+            print::print_colored(&text(&run, print::color(), print::width()))?;
             print::print_place("Report", &folder.join("report.html"))
         }
         CopyFormat::Json => print::print_json(run),

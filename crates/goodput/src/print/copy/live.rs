@@ -14,6 +14,7 @@ use report::model::{CopyConnection, CopyInterval, CopyNote, CopyQuic};
 use serde::Serialize;
 use units::Rate;
 
+use super::shown::Shown;
 use crate::args::copy::CopyFormat;
 use crate::print;
 
@@ -64,18 +65,23 @@ pub(crate) struct Show {
 /// Shows a copy, once it has begun.
 pub(crate) struct Live {
     show: Show,
+    shown: Shown,
     view: Option<View>,
 }
 
 impl Live {
-    pub(crate) fn new(show: Show) -> Self {
-        Self { show, view: None }
+    pub(crate) fn new(show: Show, shown: Shown) -> Self {
+        Self {
+            show,
+            shown,
+            view: None,
+        }
     }
 }
 
 impl Observer for Live {
     fn begin(&mut self, begun: Instant) {
-        self.view = Some(View::new(&self.show, begun));
+        self.view = Some(View::new(&self.show, self.shown.clone(), begun));
     }
 
     fn note(&mut self, kind: NoteKind, text: &str, t_ns: u64) {
@@ -102,6 +108,7 @@ struct View {
     manner: Manner,
     /// Notes are printed as they come, or with the result only.
     prints_notes: bool,
+    shown: Shown,
     per_stream: bool,
     bar: ProgressBar,
     begun: Instant,
@@ -114,7 +121,7 @@ struct View {
 }
 
 impl View {
-    fn new(show: &Show, begun: Instant) -> Self {
+    fn new(show: &Show, shown: Shown, begun: Instant) -> Self {
         let manner = Manner::of(show);
         let bar = match manner {
             // Hidden by indicatif itself when stderr is not a terminal.
@@ -128,6 +135,7 @@ impl View {
         Self {
             manner,
             prints_notes: show.format == CopyFormat::Text,
+            shown,
             per_stream: show.per_stream,
             bar,
             begun,
@@ -150,7 +158,7 @@ impl View {
                 kind: kind.to_owned(),
                 text: text.to_owned(),
             });
-        } else if self.prints_notes || kind == NoteKind::Limit {
+        } else if kind == NoteKind::Limit || (self.prints_notes && self.shown.is_new(text)) {
             self.bar.suspend(|| print::note(text));
         }
     }
