@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use lab::PathFile;
+use lab::path::hint;
 
 use fault::Failure;
 
@@ -79,11 +80,11 @@ impl Target {
         let stem = name.strip_prefix("paths/").unwrap_or(name);
         let stem = stem.strip_suffix(".toml").unwrap_or(stem);
         let Some((_, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == stem) else {
-            let names = || BUILT_IN.iter().map(|(n, _)| *n);
-            let mut rest = lab::path::hint::did_you_mean(stem, names());
+            let names: Vec<&str> = BUILT_IN.iter().map(|(n, _)| *n).collect();
+            let mut rest = hint::did_you_mean(stem, names.iter().copied());
             // Who typed a file's name wants no list of names.
             if rest.is_empty() && !name.contains(['/', '.']) {
-                rest = format!("; built in are: {}", names().collect::<Vec<_>>().join(", "));
+                rest = hint::one_of(stem, &names);
             }
             return Err(Failure::usage(format!(
                 "there is no path file '{name}' and no built-in path of that name{rest}"
@@ -262,7 +263,10 @@ mod tests {
             assert!(matches!(target, Target::Iperf3(host) if host == "far.example:99"));
         }
         let refused = |typed| Target::parse(Some(typed)).unwrap_err().to_string();
-        assert!(refused("lab:no-such").contains("built in are: columbia-untuned"));
+        let near = refused("lab:tokyo");
+        assert!(near.contains(" names: tokyo-lfn-300ms, "), "{near}");
+        // Three of many.
+        assert_eq!(near.matches(", ").count(), 2, "{near}");
         assert!(refused("columbia-untuned").contains("say lab:columbia-untuned"));
         assert!(refused("me@far:x").contains("goodput serve"));
     }

@@ -587,7 +587,7 @@ fn a_file_or_a_place_that_cannot_be_is_told_before_a_lab_is_up() {
     scratch.write("bad.toml", "title = 'x'\nspeed = 1\n");
     for verb in ["up", "shell"] {
         lab(&scratch, &[verb, "bad.toml"]).fails_with(2, &["bad.toml, line 2"]);
-        lab(&scratch, &[verb, "no-such"]).fails_with(2, &["no-such", "built in are"]);
+        lab(&scratch, &[verb, "no-such"]).fails_with(2, &["no-such", "the nearest of"]);
     }
     // What only the process in the background can know comes back as well.
     scratch.write("taken.gplog", "");

@@ -49,9 +49,33 @@ pub(super) fn reword(message: &str) -> String {
     let known: Vec<&str> = quoted.collect();
     let mut rest = did_you_mean(typed, known.iter().copied());
     if rest.is_empty() {
-        rest = format!("; expected one of: {}", known.join(", "));
+        rest = one_of(typed, &known);
     }
     format!("unknown {what} '{typed}'{rest}")
+}
+
+/// Names that are listed whole; of more, those that are nearest.
+const LISTED_MAX: usize = 16;
+const NEAREST: usize = 3;
+
+/// `; expected one of: a, b` for few known names, and for many the three that are nearest to `typed`.
+pub fn one_of(typed: &str, known: &[&str]) -> String {
+    if known.len() <= LISTED_MAX {
+        return format!("; expected one of: {}", known.join(", "));
+    }
+    let mut near: Vec<&str> = known.to_vec();
+    // Stable: of names that are as near, the first listed.
+    near.sort_by_cached_key(|name| far_from(typed, name));
+    near.truncate(NEAREST);
+    let (count, near) = (known.len(), near.join(", "));
+    format!("; the nearest of {count} names: {near}")
+}
+
+/// How far a name is from what was typed. One that begins with it is nearer than any that does not.
+fn far_from(typed: &str, name: &str) -> (bool, usize) {
+    let typed: String = typed.chars().take(NAME_CHARS_MAX).collect();
+    let is_begun = !typed.is_empty() && name.starts_with(&typed);
+    (!is_begun, distance(&typed, name))
 }
 
 /// `; did you mean 'x'?` for the known name nearest to `typed`, if it is near enough to be a slip; else
@@ -119,6 +143,20 @@ mod tests {
         assert_eq!(
             reword("unknown field `x`, expected `rate` or `delay`"),
             "unknown key 'x'; expected one of: rate, delay"
+        );
+        let many: Vec<String> = (0..20).map(|n| format!("`key-{n:02}`")).collect();
+        let many = many.join(", ");
+        assert_eq!(
+            reword(&format!(
+                "unknown field `key-of-15`, expected one of {many}, `other`"
+            )),
+            "unknown key 'key-of-15'; did you mean 'key-15'?"
+        );
+        assert_eq!(
+            reword(&format!(
+                "unknown field `kry-115-x`, expected one of `other`, {many}"
+            )),
+            "unknown key 'kry-115-x'; the nearest of 21 names: key-11, key-15, key-01"
         );
         assert_eq!(
             reword("missing field `title`"),
