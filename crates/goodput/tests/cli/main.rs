@@ -10,6 +10,7 @@ mod capture;
 mod copy;
 mod copy_daemon;
 mod copy_options;
+mod copy_refused;
 mod copy_several;
 mod explain;
 mod fabric;
