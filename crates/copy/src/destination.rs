@@ -51,6 +51,7 @@ use self::belongings::Looks;
 pub use self::extras::{Deleted, Deletion};
 use self::folders::{Folder, Folders};
 use self::placing::replace;
+pub(crate) use self::staging::clear;
 pub use self::staging::{Partial, Staging};
 
 /// What stands at a path.

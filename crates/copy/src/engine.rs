@@ -16,6 +16,7 @@ pub mod receive;
 mod seen;
 pub mod send;
 pub mod tune;
+mod zeros;
 
 use std::collections::BTreeMap;
 use std::io;

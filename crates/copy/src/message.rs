@@ -688,6 +688,8 @@ pub struct BlockHead {
     pub sum: Sum,
     /// The destination has these bytes already, as their sum says; none follow.
     pub same: bool,
+    /// Pages of zeros are left out; which, a map behind the others says.
+    pub has_gaps: bool,
 }
 
 /// Bytes of one [`BlockHead`].
@@ -699,7 +701,11 @@ impl BlockHead {
         about.extend_from_slice(&self.id.to_le_bytes());
         about.extend_from_slice(&self.index.to_le_bytes());
         about.extend_from_slice(&self.len.to_le_bytes());
-        about.push(self.same.into());
+        about.push(match (self.same, self.has_gaps) {
+            (false, false) => 0,
+            (true, _) => 1,
+            (false, true) => 2,
+        });
         about.extend_from_slice(&self.sum);
     }
 
@@ -716,9 +722,10 @@ impl BlockHead {
         let mut left = data;
         while !input.0.is_empty() {
             let (id, index, len) = (input.u64()?, input.u64()?, input.u32()?);
-            let same = match input.u8()? {
-                0 => false,
-                1 if len == 0 => true,
+            let (same, has_gaps) = match input.u8()? {
+                0 => (false, false),
+                1 if len == 0 => (true, false),
+                2 if len > 0 => (false, true),
                 _ => return Err(Malformed::Number),
             };
             let sum = input.array()?;
@@ -731,6 +738,7 @@ impl BlockHead {
                 len,
                 sum,
                 same,
+                has_gaps,
             });
         }
         match left {
@@ -938,6 +946,7 @@ mod tests {
             len,
             sum: [3; 32],
             same: false,
+            has_gaps: false,
         };
         let mut about = Vec::new();
         head(5).put(&mut about);
@@ -949,6 +958,7 @@ mod tests {
         let mut about = Vec::new();
         BlockHead {
             same: true,
+            has_gaps: false,
             ..head(5)
         }
         .put(&mut about);

@@ -175,6 +175,7 @@ impl Default for SendOptions {
             has_helpers: false,
             io: crate::engine::disk::Io::default(),
             tells_all_attributes: false,
+            leaves_out_zeros: false,
             unasked: false,
         }
     }

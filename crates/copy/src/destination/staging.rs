@@ -357,25 +357,7 @@ impl Partial {
     /// # Errors
     /// As fallocate(2), write(2).
     pub(crate) fn clear(&self, bytes: std::ops::Range<u64>) -> io::Result<()> {
-        use rustix::fs::{FallocateFlags, fallocate};
-        use std::os::unix::fs::FileExt as _;
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match fallocate(&self.file, flags, bytes.start, bytes.end - bytes.start) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
-            other => return Ok(other?),
-        }
-        // FAT and others have no holes to make.
-        super::data_in(
-            &self.file,
-            bytes,
-            &mut |block, at| match block.iter().any(|byte| *byte != 0) {
-                true => self.file.write_all_at(&vec![0; block.len()], at),
-                false => Ok(()),
-            },
-        )
+        clear(&self.file, bytes)
     }
 
     /// Lets this user open it again, whatever mode it was given on the way to its name.

@@ -299,6 +299,7 @@ impl Helper<'_> {
             len: u32::try_from(len).unwrap_or(u32::MAX),
             sum,
             same: false,
+            has_gaps: false,
         }
         .put(about);
         Ok(len)

@@ -27,6 +27,8 @@ pub struct SendOptions {
     pub io: Io,
     /// The destination understands word of whether a name's attributes are all told.
     pub tells_all_attributes: bool,
+    /// The destination understands blocks without their pages of zeros.
+    pub leaves_out_zeros: bool,
     /// Small files are sent before they are asked for: nothing stands in their way at the destination, which takes them so.
     pub unasked: bool,
 }

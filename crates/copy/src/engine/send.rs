@@ -27,7 +27,7 @@ use super::disk::{Disk, Handle};
 use super::early::Early;
 use super::fetch::Fetch;
 use super::ranges::{is_of, without};
-use super::{CopyError, Note, Watch};
+use super::{CopyError, Note, Watch, zeros};
 
 pub use super::options::SendOptions;
 
@@ -224,6 +224,8 @@ struct Active {
     /// Blocks that no stream has yet.
     left: AtomicU64,
     compare: HashMap<u64, Sum>,
+    /// Fewer bytes are on the disk than it has.
+    has_holes: bool,
     is_lost: AtomicBool,
     /// Counts those that are held open.
     _held: Arc<()>,
@@ -600,6 +602,7 @@ impl Sender<'_> {
     /// Opens a wanted file and tells how it is cut.
     fn open(&self, id: NameId, known: Known, want: Want) {
         let expected = known.expected();
+        let has_holes = known.data < known.fingerprint.size;
         let Known {
             entry, fingerprint, ..
         } = known;
@@ -666,6 +669,7 @@ impl Sender<'_> {
             todo: Mutex::new(Todo { ranges }),
             left: AtomicU64::new(left.max(1)),
             compare: want.compare.into_iter().collect(),
+            has_holes,
             is_lost: AtomicBool::new(false),
             _held: Arc::clone(&self.held),
         });
@@ -721,17 +725,28 @@ impl Sender<'_> {
         if same && !is_again {
             self.watch.comes_not(len as u64);
         }
-        let place = place.start..place.start + if same { 0 } else { len };
-        let length = u32::try_from(place.len()).unwrap_or(u32::MAX);
+        let left_out = match !same && file.has_holes && self.options.leaves_out_zeros {
+            true => zeros::leave_out(&mut buffer[place.clone()]),
+            false => None,
+        };
+        let bytes = match (same, left_out) {
+            (true, _) => 0,
+            (false, Some(bytes)) => bytes,
+            (false, None) => len,
+        };
+        if !is_again && !same {
+            self.watch.comes_not((len - bytes) as u64);
+        }
         BlockHead {
             id: file.id,
             index,
-            len: length,
+            len: u32::try_from(bytes).unwrap_or(u32::MAX),
             sum,
             same,
+            has_gaps: left_out.is_some(),
         }
         .put(about);
-        Some(place)
+        Some(place.start..place.start + bytes)
     }
 
     /// Has small files one after the other in `pieces`, those that were not read early in `buffer`; returns those that are there
@@ -788,6 +803,7 @@ impl Sender<'_> {
                 len: u32::try_from(len).unwrap_or(u32::MAX),
                 sum,
                 same: false,
+                has_gaps: false,
             }
             .put(about);
             there.push((id, known));

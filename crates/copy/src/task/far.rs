@@ -420,6 +420,8 @@ fn push_of(
     })?;
     let options = &SendOptions {
         tells_all_attributes: far.ready.all_attributes,
+        // A host that helps the destination may be of an older version.
+        leaves_out_zeros: far.ready.gaps && plan.to.beside().is_empty(),
         unasked: far.ready.unasked,
         ..options.clone()
     };
@@ -633,6 +635,7 @@ pub(super) fn third_party(
     };
     let mut job = Job::of(plan, true, meets)?;
     job.all_attributes = destination.ready.all_attributes;
+    job.gaps = destination.ready.gaps && plan.to.beside().is_empty();
     job.unasked = destination.ready.unasked;
     let source = Far::start(request, from, &job, None, caller)?;
     let mut hosts = [HostFacts::told(&source.ready), HostFacts::default()];

@@ -105,6 +105,9 @@ pub struct Job {
     /// Of a source: the other side understands word of whether a name's attributes are all told.
     #[serde(default)]
     pub(super) all_attributes: bool,
+    /// Of a source: the other side understands blocks without their pages of zeros.
+    #[serde(default)]
+    pub(super) gaps: bool,
     /// Of a destination: the first names that come, a letter for each byte; none where they are not known.
     #[serde(default)]
     pub(super) first_names: Vec<String>,
@@ -287,6 +290,9 @@ pub(super) struct Ready {
     /// It understands word of whether a name's attributes are all told.
     #[serde(default)]
     pub(super) all_attributes: bool,
+    /// It understands blocks without their pages of zeros.
+    #[serde(default)]
+    pub(super) gaps: bool,
     /// Of a destination: nothing stands there, and it takes small files that it did not ask for.
     #[serde(default)]
     pub(super) unasked: bool,
@@ -301,6 +307,7 @@ impl Ready {
             cores: u32::try_from(cores).unwrap_or(0),
             buffers: why::buffers_here().map(Option::unwrap_or_default),
             all_attributes: true,
+            gaps: true,
             ..Self::default()
         }
     }
@@ -404,6 +411,7 @@ impl Job {
             helps: None,
             asks: false,
             all_attributes: is_source,
+            gaps: is_source && plan.from[0].beside().is_empty(),
             first_names,
             unasked: false,
         })
@@ -530,6 +538,7 @@ impl Job {
             has_helpers: self.has_helpers,
             io: self.io,
             tells_all_attributes: self.all_attributes,
+            leaves_out_zeros: self.gaps,
             unasked: self.unasked,
         }
     }

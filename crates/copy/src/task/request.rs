@@ -214,6 +214,7 @@ impl Request {
             io: self.io(true),
             // Another host's version is asked.
             tells_all_attributes: true,
+            leaves_out_zeros: true,
             // A far destination says whether it takes them.
             unasked: false,
         })

@@ -202,17 +202,13 @@ impl Session {
         };
         let typed = format!("{}/", from.display());
         let source = Source::open(&[typed]).unwrap();
-        let (destination, _) = Destination::resolve(to, false, self.receive.dry).unwrap();
-        let destination = match self.reads_back {
-            true => destination.with_read_back(),
-            false => destination,
-        };
         let options = SendOptions {
             streams: self.streams,
             block: self.block,
             limit: self.limit,
             io: self.io,
             tells_all_attributes: true,
+            leaves_out_zeros: true,
             unasked: self.unasked,
             ..SendOptions::default()
         };

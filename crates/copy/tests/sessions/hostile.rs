@@ -255,6 +255,7 @@ pub(crate) fn head(id: u64, index: u64, data: &[u8], sum: [u8; 32]) -> Vec<u8> {
         len: data.len() as u32,
         sum,
         same: false,
+        has_gaps: false,
     }
     .put(&mut about);
     about

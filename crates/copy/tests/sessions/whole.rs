@@ -315,3 +315,78 @@ fn what_is_still_to_come_leaves_out_holes_and_what_is_there() {
     let ended_with = *session.ended_with.lock().unwrap();
     assert_eq!(ended_with, comes(account.received_bytes));
 }
+
+/// A page of data in each MiB, and nothing else.
+fn plant_sparse(path: &std::path::Path, mib: u64) -> u64 {
+    let file = fs::File::create(path).unwrap();
+    file.set_len(mib << 20).unwrap();
+    for n in 0..mib {
+        let at = (n << 20) + (n % 200) * 4096;
+        file.write_all_at(&bytes(4096, n + 1), at).unwrap();
+    }
+    fs::metadata(path).unwrap().blocks() * 512
+}
+
+#[test]
+fn holes_within_blocks_are_neither_sent_nor_written() {
+    let place = Place::new();
+    let stored = plant_sparse(&place.from().join("image"), 24);
+    if stored > 4 << 20 {
+        testing::unneeded("the file system here knows no holes of a page");
+        return;
+    }
+    let session = Session::default();
+    let (sent, received) = session.run(&place.from(), &place.to());
+    let account = sent.unwrap();
+    assert_eq!(account, received.unwrap());
+    assert_eq!((account.placed, account.failed), (1, 0));
+    // A page and a map of 32 bytes for each MiB.
+    assert_eq!(account.received_bytes, 24 * (4096 + 32));
+    assert_eq!(tree(&place.from()), tree(&place.to()));
+    let there = fs::metadata(place.to().join("image")).unwrap().blocks() * 512;
+    assert!(there <= stored + (64 << 10), "{there} of {stored}");
+    let [source, destination] = *session.ended_with.lock().unwrap();
+    assert_eq!(source.0, source.1);
+    assert_eq!(destination.0, destination.1);
+}
+
+#[test]
+fn an_interrupted_copy_of_a_file_with_holes_has_no_bytes_of_the_first_attempt() {
+    let place = Place::new();
+    let image = place.from().join("image");
+    fs::write(&image, bytes(8 << 20, 1)).unwrap();
+    let time = fs::metadata(&image).unwrap().modified().unwrap();
+    let first = Session {
+        block: Some(1 << 20),
+        streams: Streams::Fixed(1),
+        hold_at: std::num::NonZeroU64::new(3 << 20),
+        ..Session::default()
+    };
+    let hold_at = first.hold_at;
+    let _ = first.run_with(&place.from(), &place.to(), |meeting, watch| {
+        crate::common::stop_at(hold_at, meeting, watch);
+    });
+    // What was written and not noted when the first attempt ended.
+    let staging = crate::common::left_over(&place.to()).remove(0);
+    let growing = fs::File::options().write(true).open(staging.join("p0"));
+    growing
+        .unwrap()
+        .write_all_at(&bytes(2 << 20, 9), 5 << 20)
+        .unwrap();
+    // As long and as old as before, and with holes where it had bytes.
+    plant_sparse(&image, 8);
+    let file = fs::File::options().write(true).open(&image).unwrap();
+    file.set_modified(time).unwrap();
+    let again = Session {
+        block: Some(1 << 20),
+        ..Session::default()
+    };
+    let (sent, received) = again.run(&place.from(), &place.to());
+    let account = sent.unwrap();
+    assert_eq!((account.failed, received.unwrap().failed), (0, 0));
+    let (from, to) = (fs::read(&image), fs::read(place.to().join("image")));
+    // What was noted as there is believed, as length and time say; the rest has no old bytes in it.
+    let known = account.resumed_bytes as usize;
+    assert!(known <= 3 << 20);
+    assert!(from.unwrap()[known..] == to.unwrap()[known..]);
+}

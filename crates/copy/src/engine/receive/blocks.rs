@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::destination::{Partial, clear};
 use crate::digest::Cut;
 use crate::direct::Direct;
 use crate::entry::{Meta, RelPath};
@@ -17,7 +18,7 @@ use crate::room::{self, PAGE};
 
 use super::super::basics::{BLOCKS, nanoseconds};
 use super::super::help::{ASK, WRITTEN};
-use super::super::{CopyError, Note, Watch};
+use super::super::{CopyError, Note, Watch, zeros};
 use super::{Body, Files, Incoming, Receiver, is_full};
 
 /// What a stream of a long path may have under way from its beginning: kernels begin with 64 KiB and give more once that was
@@ -279,8 +280,17 @@ impl Receiver<'_> {
         };
         let ways = ways.as_ref().map(|(handle, direct)| (handle, *direct));
         growing.writing += 1;
+        // An earlier attempt may have left something where this block has nothing.
+        let is_left = growing.partial.as_ref().is_some_and(Partial::resumed);
         drop(body);
-        let wrote = self.write_block(file, ways, cut, (head, bytes), room);
+        let cleared = match ways {
+            Some((handle, _)) if head.has_gaps && is_left => {
+                let place = cut.span((index, index + 1));
+                self.patiently(|| clear(handle, place.clone()))
+            }
+            _ => Ok(()),
+        };
+        let wrote = cleared.and_then(|()| self.write_block(file, ways, cut, (head, bytes), room));
         let mut body = file.lock();
         if let Body::Open(growing) = &mut *body {
             growing.writing -= 1;
@@ -307,19 +317,24 @@ impl Receiver<'_> {
         (head, bytes): (&BlockHead, &[u8]),
         room: &mut Vec<u8>,
     ) -> io::Result<u64> {
-        let index = head.index;
-        let mut there = Vec::new();
-        let bytes = match head.same {
-            false => bytes,
-            true => {
-                let place = room::place(&mut there, cut.len(index) as usize, PAGE);
+        let (index, len) = (head.index, cut.len(head.index) as usize);
+        let (mut there, mut data) = (Vec::new(), None);
+        let bytes = match (head.same, head.has_gaps) {
+            (false, false) => bytes,
+            (false, true) => {
+                let (block, ranges) = zeros::put_back(bytes, len)?;
+                (there, data) = (block, Some(ranges));
+                &there
+            }
+            (true, _) => {
+                let place = room::place(&mut there, len, PAGE);
                 let old = self.destination.open_existing(&file.path)?;
                 old.read_exact_at(&mut there[place.clone()], cut.start(index))?;
                 &there[place]
             }
         };
         let since = Instant::now();
-        let is_right = bytes.len() == cut.len(index) as usize && cut.sum(index, bytes) == head.sum;
+        let is_right = bytes.len() == len && cut.sum(index, bytes) == head.sum;
         Watch::add(&self.watch.sum_ns, nanoseconds(since));
         if head.same && !is_right {
             return Err(io::Error::other("the older copy changed meanwhile"));
@@ -328,10 +343,19 @@ impl Receiver<'_> {
             let text = "a block that is not as it was";
             return Err(io::Error::new(ErrorKind::InvalidData, text));
         }
-        if let Some(ways) = ways {
-            self.patiently(|| self.disk.write(ways, bytes, cut.start(index), room))?;
+        let start = cut.start(index);
+        match (ways, data) {
+            (None, _) => {}
+            (Some(ways), None) => self.patiently(|| self.disk.write(ways, bytes, start, room))?,
+            // Pages in a row are too short for the way past the cache.
+            (Some((handle, _)), Some(data)) => {
+                for range in data {
+                    let (at, bytes) = (start + range.start as u64, &bytes[range]);
+                    self.patiently(|| self.disk.write((handle, None), bytes, at, room))?;
+                }
+            }
         }
-        Ok(bytes.len() as u64)
+        Ok(len as u64)
     }
 
     /// A block is in its file.
@@ -351,6 +375,10 @@ impl Receiver<'_> {
                 true => {
                     account.resumed_bytes += bytes;
                     self.watch.comes_not(bytes);
+                }
+                false if head.has_gaps => {
+                    account.received_bytes += u64::from(head.len);
+                    self.watch.comes_not(bytes.saturating_sub(head.len.into()));
                 }
                 false => account.received_bytes += bytes,
             }
