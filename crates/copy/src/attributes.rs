@@ -16,6 +16,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::entry::Attribute;
+use crate::reason::is_not_kept;
 
 /// Names and values, as in [`crate::Meta::attributes`].
 pub(crate) type Attributes = Vec<Attribute>;
@@ -141,7 +142,7 @@ impl Reader {
             Ok(0) => return Ok(NONE),
             Ok(length) => length,
             // A file system that has none says nothing of what somebody took away.
-            Err(Errno::OPNOTSUPP | Errno::NOENT) => return Ok(Read::default()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOENT) => return Ok(Read::default()),
             Err(error) => return Err(error.into()),
         };
         self.value.resize(LIST_BYTES_MOST, 0);
@@ -160,7 +161,7 @@ impl Reader {
                 // Gone meanwhile.
                 Err(Errno::NODATA) => continue,
                 // Not ours to read.
-                Err(Errno::ACCESS | Errno::PERM | Errno::OPNOTSUPP) => {
+                Err(Errno::ACCESS | Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => {
                     read.has_all &= !is_of_users(name);
                     continue;
                 }
@@ -233,7 +234,7 @@ pub(crate) fn remove_others(open: impl AsFd, kept: &Attributes) -> io::Result<Se
     };
     let length = match length {
         Ok(length) => length,
-        Err(Errno::OPNOTSUPP) => 0,
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => 0,
         Err(error) => return Err(error.into()),
     };
     for name in list[..length].split_inclusive(|byte| *byte == 0) {
@@ -247,7 +248,7 @@ pub(crate) fn remove_others(open: impl AsFd, kept: &Attributes) -> io::Result<Se
         match fremovexattr(&open, terminated) {
             Ok(()) => told.list |= *name == *ACCESS,
             Err(Errno::NODATA) => {}
-            Err(Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) => told.refused += 1,
+            Err(error) if is_not_kept(error) => told.refused += 1,
             Err(error) => return Err(error.into()),
         }
     }
@@ -285,9 +286,8 @@ fn set_each(
         match set(name, value) {
             Ok(()) => told.list |= **name == *ACCESS,
             Err(Errno::PERM | Errno::ACCESS) => told.refused += 1,
-            Err(Errno::OPNOTSUPP | Errno::NOSPC | Errno::TOOBIG | Errno::RANGE | Errno::INVAL) => {
-                told.unsupported += 1;
-            }
+            Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE) => told.unsupported += 1,
+            Err(error) if is_not_kept(error) => told.unsupported += 1,
             Err(error) => return Err(error.into()),
         }
     }

@@ -44,6 +44,7 @@ use crate::beneath::{
 };
 use crate::confined::{Asked, Confined};
 use crate::entry::{Meta, RelPath, Stamp};
+use crate::reason::is_not_kept;
 use crate::room::{self, PAGE};
 
 pub use self::belongings::Differs;
@@ -159,6 +160,8 @@ pub struct Destination {
     /// A folder on each other file system that was written to, by its device.
     mounts: Mutex<HashMap<u64, Arc<Folder>>>,
     is_fat: OnceLock<bool>,
+    /// FUSE, or a server's.
+    is_foreign: OnceLock<bool>,
     /// New files cannot be written here before they have a name.
     has_no_nameless: AtomicBool,
     /// Modes of folders that were opened up to be written into.
@@ -191,7 +194,7 @@ impl Destination {
         };
         let of = |folder| Self::of(folder, dry).shown_as(typed);
         match openat(CWD, typed, READ_FOLDER, Mode::empty()) {
-            Ok(folder) => return Ok((Self::of(Some(folder), dry), None)),
+            Ok(folder) => return Ok((of(Some(folder)), None)),
             Err(Errno::NOTDIR | Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
         }
@@ -240,7 +243,7 @@ impl Destination {
             Err(error) => return Err(no_folder_above(error)),
         }
         let folder = openat(CWD, typed, READ_FOLDER | OFlags::NOFOLLOW, Mode::empty())?;
-        Ok((Self::of(Some(folder), dry), None))
+        Ok((of(Some(folder)), None))
     }
 
     /// As [`Destination::resolve`], of what is asked for in a folder that nobody gets out of: no link is followed on the
@@ -362,6 +365,7 @@ impl Destination {
             is_stopped: AtomicBool::new(false),
             mounts: Mutex::default(),
             is_fat: OnceLock::new(),
+            is_foreign: OnceLock::new(),
             has_no_nameless: AtomicBool::new(false),
             opened_up: Mutex::default(),
             meant: Mutex::default(),
@@ -672,7 +676,13 @@ impl Destination {
             Err(error)
                 if is(
                     &error,
-                    &[Errno::PERM, Errno::OPNOTSUPP, Errno::MLINK, Errno::XDEV],
+                    &[
+                        Errno::PERM,
+                        Errno::OPNOTSUPP,
+                        Errno::NOSYS,
+                        Errno::MLINK,
+                        Errno::XDEV,
+                    ],
                 ) =>
             {
                 count(&self.counts.links, 1);
@@ -744,7 +754,7 @@ impl Destination {
             }
             Ok(())
         })?;
-        partial.remove()
+        partial.remove_name()
     }
 
     /// Remembers that something was written on the file system of `folder`, for [`Destination::sync`].
@@ -781,12 +791,20 @@ impl Destination {
     }
 
     /// Whether a file that stands here with the time `here` is the source's with the time `there`: the same, or as near as
-    /// this file system can say it. FAT has times in steps of two seconds.
+    /// this file system can say it. FAT has times in steps of two seconds; FUSE and servers in any, SFTP's whole seconds.
     pub fn is_time(&self, here: Stamp, there: Stamp) -> bool {
         here == there
+            || (is_cut(here, there) && self.is_foreign())
             || (here.nanoseconds.is_multiple_of(10_000_000)
                 && there.seconds.abs_diff(here.seconds) <= 2
                 && self.is_fat())
+    }
+
+    fn is_foreign(&self) -> bool {
+        let top = self.top.as_ref();
+        *self
+            .is_foreign
+            .get_or_init(|| top.is_some_and(|top| own::is_foreign(top)))
     }
 
     fn is_fat(&self) -> bool {
@@ -946,8 +964,8 @@ impl Destination {
         };
         match all {
             Ok(()) => return Ok((user_id.is_some(), group_id.is_some())),
-            // EINVAL: not a number of this user namespace.
-            Err(Errno::PERM | Errno::INVAL) => {}
+            // Such as EINVAL: not a number of this user namespace.
+            Err(error) if is_not_kept(error) => {}
             Err(error) => return Err(error.into()),
         }
         let group_set = same_group || (group_id.is_some() && fchown(open, None, group_id).is_ok());
@@ -997,7 +1015,7 @@ impl Destination {
                 let (user, group) = (id(user, Uid::from_raw), id(group, Gid::from_raw));
                 match chownat(link, c"", user, group, AtFlags::EMPTY_PATH) {
                     Ok(()) => {}
-                    Err(Errno::PERM | Errno::INVAL) => {
+                    Err(error) if is_not_kept(error) => {
                         is_kept = false;
                         count(&self.counts.owners, 1);
                     }
@@ -1020,7 +1038,7 @@ impl Destination {
     fn or_count(&self, done: rustix::io::Result<()>) -> io::Result<()> {
         match done {
             // Somebody else's folder, or a time the file system cannot hold.
-            Err(Errno::PERM | Errno::INVAL | Errno::OVERFLOW) => {
+            Err(error) if is_not_kept(error) => {
                 count(&self.counts.others, 1);
                 Ok(())
             }

@@ -50,6 +50,21 @@ pub(crate) fn stays_unreachable(error: &io::Error) -> bool {
     )
 }
 
+/// Whether a file system or its server refuses to keep what belongs to a name: not allowed, not known there, or a value that
+/// it cannot hold. Which of these numbers it says differs between file systems.
+pub(crate) const fn is_not_kept(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::PERM
+            | Errno::ACCESS
+            | Errno::INVAL
+            | Errno::OPNOTSUPP
+            | Errno::NOSYS
+            | Errno::NOTTY
+            | Errno::OVERFLOW
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +88,24 @@ mod tests {
             reason(&io::Error::other("A word of ours")),
             "A word of ours"
         );
+    }
+
+    #[test]
+    fn what_a_file_system_refuses_to_keep_is_told_from_a_failure() {
+        for (errno, is_refusal) in [
+            (Errno::PERM, true),
+            (Errno::ACCESS, true),
+            (Errno::INVAL, true),
+            (Errno::OPNOTSUPP, true),
+            (Errno::NOSYS, true),
+            (Errno::OVERFLOW, true),
+            (Errno::IO, false),
+            (Errno::NOSPC, false),
+            (Errno::ROFS, false),
+            (Errno::STALE, false),
+        ] {
+            assert_eq!(is_not_kept(errno), is_refusal, "{errno}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use rustix::process::{getegid, geteuid, getgroups};
 use crate::attributes::{self, Reader};
 use crate::beneath::{READ_FILE, kind_of};
 use crate::entry::{Meta, RelPath};
+use crate::reason::is_not_kept;
 
 use super::{Destination, Existing, Standing, Trust, count, set_time, shown};
 
@@ -114,7 +115,7 @@ impl Destination {
         match set_time(&self.place_as(path, &stands)?, time) {
             Ok(()) => Ok(true),
             // Counted when the file was placed.
-            Err(Errno::PERM | Errno::INVAL | Errno::OVERFLOW) => Ok(false),
+            Err(error) if is_not_kept(error) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

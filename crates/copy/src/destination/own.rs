@@ -40,6 +40,22 @@ const SQUASH: [u32; 7] = [
     0x5346_414f,
 ];
 
+/// Whether a file system is one of these: what it holds of times and owners is another program's or server's choice.
+pub(super) fn is_foreign(top: &Top) -> bool {
+    kind_of_file_system(top)
+        .is_ok_and(|kind| KEEP_NO_MODES.contains(&kind) || SQUASH.contains(&kind))
+}
+
+fn kind_of_file_system(top: &Top) -> io::Result<u32> {
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the numbers have 32 bits, in a word whose width and sign differ between architectures"
+    )]
+    let kind = fstatfs(top.folder())?.f_type as u32;
+    Ok(kind)
+}
+
 /// How a folder or file looks that this user makes for itself alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Own {
@@ -62,12 +78,7 @@ impl Own {
     /// # Errors
     /// As fstatfs(2); where owners may not be kept, as open(2) of a new file.
     pub(super) fn of(top: &Top) -> io::Result<Self> {
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "the numbers have 32 bits, in a word whose width and sign differ between architectures"
-        )]
-        let kind = fstatfs(top.folder())?.f_type as u32;
+        let kind = kind_of_file_system(top)?;
         let keeps_modes = !KEEP_NO_MODES.contains(&kind);
         let user = match keeps_modes && !SQUASH.contains(&kind) {
             true => Self::usual().user,
@@ -101,6 +112,8 @@ fn owner_of_new(top: &Top) -> io::Result<u32> {
     let name = [BESIDE_PREFIX, fresh_digits().as_bytes()].concat();
     let file = openat(top.folder(), &name[..], NEW_FILE, Mode::RUSR | Mode::WUSR)?;
     let stat = fstat(&file);
+    // Before it is removed: FUSE and NFS give an open file another name in place of removing it.
+    drop(file);
     let _ = unlinkat(top.folder(), &name[..], AtFlags::empty());
     Ok(stat?.st_uid)
 }

@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, CWD, OFlags, linkat, openat};
 use rustix::io::Errno;
 
 use crate::entry::{Meta, RelPath};
+use crate::reason::is_not_kept;
 
 use super::folders::Folder;
 use super::placing::mode_of_new;
@@ -78,7 +79,7 @@ impl Destination {
             Ok(open) => Ok(Some(File::from(open))),
             Err(Errno::NOENT) => Ok(None),
             // Kernels and file systems that know no such files read it as the opening of a folder, or say so.
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::ACCESS | Errno::PERM) => {
+            Err(error) if error == Errno::ISDIR || is_not_kept(error) => {
                 self.has_no_nameless.store(true, Ordering::Relaxed);
                 Ok(None)
             }

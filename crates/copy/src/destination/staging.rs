@@ -42,6 +42,9 @@ pub(super) const HELD: Duration = Duration::from_secs(4);
 const FOLDERS_MOST: usize = 4_096;
 /// Room for what one getdents64(2) answers.
 const READ_BYTES: usize = 32 << 10;
+/// How often, and after what pause, a folder is tried to be removed in which a file system keeps what was open: 2 s in all.
+const REMOVE_TRIES: u32 = 40;
+const REMOVE_PAUSE: Duration = Duration::from_millis(50);
 /// How often another name is tried for a new folder: whoever owns the top may put something else in its place.
 const NAME_TRIES: usize = 64;
 const OWN_FILE: OFlags = OFlags::RDWR
@@ -218,11 +221,16 @@ impl Staging {
             false if super::size_of(&stat) != size => partial.file.set_len(size),
             false => Ok(()),
         };
-        if prepared.is_err() && !resumed {
-            // The error is told; what could not be prepared is worth nothing.
-            let _ = partial.remove();
+        match prepared {
+            Ok(()) => Ok(partial),
+            Err(error) => {
+                if !resumed {
+                    // What could not be prepared is worth nothing.
+                    let _ = partial.remove();
+                }
+                Err(error)
+            }
         }
-        prepared.map(|()| partial)
     }
 
     /// The numbers of the growing files that are there, in order.
@@ -269,14 +277,22 @@ impl Staging {
     }
 
     fn remove_all(&self) -> io::Result<()> {
-        // The identity last: until then, a folder half removed is found again.
-        self.clean(|name| name != IDENTITY.as_bytes())?;
-        self.clean(|_| true)?;
-        match unlinkat(self.top.folder(), &self.name[..], AtFlags::REMOVEDIR) {
-            // Somebody renamed it; it is empty.
-            Err(_) if !is_at(&self.top, &self.name, self.place) => Ok(()),
-            other => Ok(other?),
+        for tries in 0.. {
+            // The identity last: until then, a folder half removed is found again.
+            self.clean(|name| name != IDENTITY.as_bytes())?;
+            self.clean(|_| true)?;
+            match unlinkat(self.top.folder(), &self.name[..], AtFlags::REMOVEDIR) {
+                // Somebody renamed it; it is empty.
+                Err(_) if !is_at(&self.top, &self.name, self.place) => return Ok(()),
+                // FUSE closes files a moment after this process did, and keeps what is open under another name; a file that
+                // another thread holds is closed soon.
+                Err(Errno::NOTEMPTY | Errno::EXIST) if tries < REMOVE_TRIES => {
+                    thread::sleep(REMOVE_PAUSE);
+                }
+                other => return Ok(other?),
+            }
         }
+        Ok(())
     }
 
     pub(super) fn device(&self) -> u64 {
@@ -329,7 +345,11 @@ impl Staging {
             .map(|index| names.name(index))
             .filter(|name| is_rubbish(name))
         {
-            unlinkat(&*self.folder, name, AtFlags::empty())?;
+            match unlinkat(&*self.folder, name, AtFlags::empty()) {
+                // What FUSE and NFS kept under another name goes by itself once it is closed.
+                Ok(()) | Err(Errno::NOENT | Errno::BUSY) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }
@@ -385,9 +405,45 @@ impl Partial {
         super::same(&there, (stat.st_dev, stat.st_ino))
     }
 
-    pub(super) fn remove(&self) -> io::Result<()> {
+    /// Removes its name, and leaves it open.
+    pub(super) fn remove_name(&self) -> io::Result<()> {
         Ok(unlinkat(&*self.folder, &self.name, AtFlags::empty())?)
     }
+
+    /// Closes and removes it, in this order: FUSE and NFS give an open file another name in place of removing it.
+    pub(super) fn remove(self) -> io::Result<()> {
+        let Self {
+            file, folder, name, ..
+        } = self;
+        drop(file);
+        Ok(unlinkat(&*folder, &name, AtFlags::empty())?)
+    }
+}
+
+/// Makes holes of `bytes` of a growing file, or zeros where there are no holes.
+///
+/// # Errors
+/// As fallocate(2), write(2).
+pub(crate) fn clear(file: &File, bytes: std::ops::Range<u64>) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    use std::os::unix::fs::FileExt as _;
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match fallocate(file, flags, bytes.start, bytes.end - bytes.start) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
+        other => return Ok(other?),
+    }
+    // FAT and others have no holes to make.
+    super::data_in(
+        file,
+        bytes,
+        &mut |block, at| match block.iter().any(|byte| *byte != 0) {
+            true => file.write_all_at(&vec![0; block.len()], at),
+            false => Ok(()),
+        },
+    )
 }
 
 /// Names of all staging folders, sorted, but [`FOLDERS_MOST`] at most. What else is in the top may be more than fits into

@@ -1203,3 +1203,22 @@ fn a_file_that_was_written_to_after_it_was_placed_gets_its_time_again() {
     );
     assert_ne!(modified("file"), time);
 }
+
+#[test]
+fn a_time_that_a_server_cut_is_the_sources_and_a_later_one_is_not() {
+    let at = |seconds, nanoseconds| Stamp {
+        seconds,
+        nanoseconds,
+    };
+    let there = at(7, 123_456_789);
+    for nanoseconds in [0, 120_000_000, 123_456_000, 123_456_700] {
+        assert!(is_cut(at(7, nanoseconds), there), "{nanoseconds}");
+    }
+    for other in [at(6, 0), at(8, 0), at(7, 123_456_788), at(7, 130_000_000)] {
+        assert!(!is_cut(other, there), "{other:?}");
+    }
+    // A local file system holds nanoseconds.
+    let scratch = Scratch::new();
+    let destination = open(scratch.path());
+    assert!(!destination.is_foreign() && !destination.is_time(at(7, 0), there));
+}

@@ -772,11 +772,12 @@ impl Receiver<'_> {
             *body = Body::Gone;
             is_placing
         };
+        let mut growing = Some(growing);
         if let (true, Err(error)) = (is_placing, &placed) {
             let is_cut_off = error.kind() == ErrorKind::Interrupted && self.is_over();
             // It arrived whole: the next attempt only has to place it.
             if (is_full(error) || is_cut_off)
-                && let Some(growing) = Arc::into_inner(growing)
+                && let Some(growing) = growing.take().and_then(Arc::into_inner)
             {
                 if is_full(error) {
                     self.end(CopyError::Here(format!(
@@ -810,6 +811,8 @@ impl Receiver<'_> {
             }
             Err(error) => {
                 self.problem(&file.path, "cannot be placed", &error);
+                // Closed first, as in [`Receiver::give_up`].
+                drop(growing);
                 if let Some(staging) = self.staging {
                     // The journal does not know it any more.
                     let _ = staging.remove(number);
@@ -877,11 +880,11 @@ impl Receiver<'_> {
     /// A wanted file will not come, or cannot be written.
     fn give_up(&self, file: &Incoming) {
         let gone = std::mem::replace(&mut *file.lock(), Body::Gone);
-        if let (Body::Open(growing), Some(staging)) = (gone, self.staging) {
-            let _ = staging.remove(growing.number);
-            if let Some(journal) = &mut *self.journal() {
-                let _ = journal.end(growing.number);
-            }
+        if let Body::Open(growing) = gone {
+            let number = growing.number;
+            // Before it is removed: FUSE and NFS give an open file another name in place of removing it.
+            drop(growing);
+            self.forget(number);
         }
         file.changed.notify_all();
         self.lock().given_up.insert(file.id);

@@ -139,3 +139,47 @@ fn what_is_prepared_and_not_used_leaves_nothing() {
         "{text}"
     );
 }
+
+/// What happened to the files of a staging folder, in order: which were closed, and which removed.
+fn closed_and_removed(events: &std::os::fd::OwnedFd) -> Vec<(String, bool)> {
+    use rustix::fs::inotify::{ReadFlags, Reader};
+    let mut room = [std::mem::MaybeUninit::uninit(); 4096];
+    let mut reader = Reader::new(events, &mut room);
+    let mut seen = Vec::new();
+    while let Ok(event) = reader.next() {
+        let is_removal = event.events().contains(ReadFlags::DELETE);
+        let is_closing = event
+            .events()
+            .intersects(ReadFlags::CLOSE_WRITE | ReadFlags::CLOSE_NOWRITE);
+        if let (Some(name), true) = (event.file_name(), is_removal || is_closing) {
+            seen.push((name.to_string_lossy().into_owned(), is_removal));
+        }
+    }
+    seen
+}
+
+#[test]
+fn files_of_a_staging_folder_are_closed_before_they_are_removed() {
+    use rustix::fs::inotify;
+    let place = Place::new();
+    fs::write(place.from().join("large"), bytes(1 << 20, 1)).unwrap();
+    let (destination, _) = Destination::resolve(&place.to(), false, false).unwrap();
+    let prepared = prepare(&destination, &ReceiveOptions::default(), &|| false).unwrap();
+    let events =
+        inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).unwrap();
+    let staging = left_over(&place.to()).remove(0);
+    let wanted = inotify::WatchFlags::CLOSE | inotify::WatchFlags::DELETE;
+    inotify::add_watch(&events, &staging, wanted).unwrap();
+    let (sent, received) = Session::default().run_prepared(&place.from(), &destination, prepared);
+    assert_eq!((sent.unwrap().failed, received.unwrap().failed), (0, 0));
+    let seen = closed_and_removed(&events);
+    let journal: Vec<bool> = seen
+        .iter()
+        .filter(|(name, _)| name == "journal")
+        .map(|(_, is_removal)| *is_removal)
+        .collect();
+    assert_eq!(journal.last(), Some(&true), "{seen:?}");
+    assert_eq!(journal.iter().filter(|is| **is).count(), 1, "{seen:?}");
+    assert!(journal.len() > 1, "{seen:?}");
+    assert!(!staging.exists());
+}
