@@ -190,10 +190,12 @@ pub fn without_interface(at: SocketAddr) -> Option<String> {
         return None;
     }
     let ip = v6.ip();
-    let some = host::interfaces()
+    // One that such an address can be reached over, if there is any.
+    let is_of_link = |ip: &IpAddr| matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    let some = host::addresses()
         .into_iter()
-        .find(|found| found.name != "lo")
-        .map_or_else(|| "eth0".to_owned(), |found| found.name);
+        .find(|(_, ip)| is_of_link(ip))
+        .map_or_else(|| "eth0".to_owned(), |(name, _)| name);
     Some(format!(
         "{ip} is link-local: name the interface, such as {ip}%{some}"
     ))

@@ -92,3 +92,21 @@ fn connect(host: &Endpoint, port: u16) -> Result<(TcpStream, SocketAddr), Failur
         None => format!("'{host}' has no address"),
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_on_a_link_wants_its_interface_and_that_is_one_of_this_host() {
+        let refused = |typed: &str| {
+            let connected = connect(&endpoint(typed).unwrap(), 1);
+            let failure = connected.unwrap_err();
+            assert_eq!(failure.code, fault::USAGE, "{failure}");
+            failure.to_string()
+        };
+        assert!(refused("fe80::1").contains("fe80::1 is link-local: name the interface"));
+        assert!(refused("fe80::1%no-such").contains("no interface 'no-such'"));
+        assert!(endpoint("http://far").is_err());
+    }
+}

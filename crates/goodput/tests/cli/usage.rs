@@ -55,10 +55,6 @@ fn a_command_line_that_makes_no_sense_is_refused_with_what_was_expected() {
             &["copy", "goodput://[fe80::1%eth0", "x"],
             &["']' is missing", "goodput://HOST:PORT/PATH"],
         ),
-        (
-            &["copy", "[fe80::1]::x", "x", "--token-file", "token"],
-            &["fe80::1 is link-local"],
-        ),
         (&["measure", "x", "--transport", "udp"], &["--udp search"]),
         (
             &["measure", "x", "--transport", "mptcp", "--udp", "1Mb/s"],
