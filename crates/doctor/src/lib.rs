@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod buffers;
 mod cost;
 mod doctor;
 mod latency;

@@ -8,6 +8,7 @@ use report::model::{self, PathFacts, Phase};
 use throughput::models;
 use units::Rate;
 
+use crate::buffers;
 use crate::session::{Measured, Site, path_mtu};
 
 /// The machines, near first.
@@ -134,6 +135,7 @@ pub fn phase(name: &str, settings: &[String], measured: &Measured) -> Phase {
         },
         notes: notes(measured),
         settling: None,
+        socket_buffers: buffers::facts(outcome),
         zero_copy: outcome.sender.zero_copy.map(|c| model::ZeroCopyFacts {
             sends: c.sends,
             notified: c.notified,
@@ -215,6 +217,7 @@ fn notes(measured: &Measured) -> Vec<String> {
         .into_iter()
         .filter_map(pci_note)
         .collect();
+    notes.extend(buffers::note(outcome));
     notes.extend(mptcp_note(outcome));
     if outcome.config.transport == Transport::Tls {
         let cipher = outcome.config.cipher.name();

@@ -23,6 +23,7 @@ use report::model::{Handshake, LoadLatency, Observer, UdpFacts};
 use throughput::{BufferModel, PathKnowledge, Probe, ProbeKind, StreamEvidence};
 use units::Rate;
 
+use crate::buffers::granted;
 use crate::observer::Tool;
 use crate::watcher::Watcher;
 use crate::{cost, latency, observer};
@@ -732,7 +733,10 @@ fn write_cost(config: &Config) -> Option<WriteCost> {
 
 fn evidence(t: &Transfer, path: PathKnowledge, lab_trusted: Option<bool>) -> Evidence {
     let config = &t.outcome.config;
-    let (sender, receiver) = hosts(config, &t.near, &t.far.host);
+    let (mut sender, mut receiver) = hosts(config, &t.near, &t.far.host);
+    // What was asked for is not what held the transfer.
+    sender.sndbuf_fixed = granted(config.send_buffer, t.outcome.sender.send_buffer);
+    receiver.rcvbuf_fixed = granted(config.receive_buffer, t.outcome.receiver.receive_buffer);
     let mtu = path.mtu_bytes.or_else(|| path_mtu(&t.near, &t.far.host));
     let mut streams = vec![StreamEvidence::default(); usize::from(config.streams)];
     for sample in &t.outcome.sender.samples {

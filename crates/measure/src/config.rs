@@ -40,7 +40,7 @@ pub struct Config {
     /// What the payload travels by.
     pub transport: Transport,
     /// Bytes of one write and one read, 1 B to 16 MiB and at most 256 MiB over all streams. Over UDP
-    /// those of a datagram, 24 to 65,507 B; more stands for what fits the path's MTU.
+    /// those of a datagram, 24 to 65,507 B; [`BLOCK_BYTES_DEFAULT`] stands for what fits the path's MTU.
     pub block_bytes: u32,
     /// Bytes of one read, where that is to be another size; the same limits.
     pub read_bytes: Option<u32>,
@@ -102,7 +102,7 @@ impl Default for Config {
             ramp: Duration::from_s(2),
             congestion: None,
             transport: Transport::Tcp,
-            block_bytes: 128 * 1024,
+            block_bytes: BLOCK_BYTES_DEFAULT,
             read_bytes: None,
             send_buffer: None,
             receive_buffer: None,
@@ -266,6 +266,10 @@ impl Config {
                 "datagrams of {asked} B; {KEYED_BYTES} B are the least, since each has a header"
             ));
         }
+        let is_size = self.block_bytes != BLOCK_BYTES_DEFAULT;
+        if udp && is_size && self.block_bytes > DATAGRAM_BYTES_MAX {
+            return Some(datagram_problem(self.block_bytes.into()));
+        }
         let quic = self.transport == Transport::Quic;
         let sealed = quic || self.transport == Transport::Tls;
         if (udp || sealed) && self.sending != Sending::Write {
@@ -295,6 +299,11 @@ impl Config {
         }
         quic.then(|| quic_problem(self)).flatten()
     }
+}
+
+/// Why no datagram has so many bytes.
+pub fn datagram_problem(bytes: u64) -> String {
+    format!("datagrams of {bytes} B; {DATAGRAM_BYTES_MAX} B are the most that UDP over IPv4 holds")
 }
 
 /// A [`Config`] as it travels: plain integers with their unit in the name.
@@ -433,6 +442,10 @@ const DURATION_MIN: Duration = Duration::from_ms(10);
 const DURATION_MAX: Duration = Duration::from_s(24 * 3600);
 /// Larger writes gain nothing: the kernel copies segment by segment.
 const BLOCK_BYTES_MAX: u32 = 16 << 20;
+/// Of the default; over UDP it stands for what fits the path's MTU.
+pub const BLOCK_BYTES_DEFAULT: u32 = 128 * 1024;
+/// The largest UDP payload over IPv4.
+pub const DATAGRAM_BYTES_MAX: u32 = 65_507;
 /// From what holds a segment, as the kernel's least buffer does, to the largest window (RFC 7323, 2.3).
 const WINDOW_CLAMPS: std::ops::RangeInclusive<u64> = 4096..=1 << 30;
 /// What one session may take of memory for its blocks.
@@ -563,6 +576,10 @@ mod tests {
         };
         sendfile.check().unwrap();
         let bad = [
+            Config {
+                block_bytes: 65_508,
+                ..udp.clone()
+            },
             Config {
                 block_bytes: 23,
                 ..udp.clone()

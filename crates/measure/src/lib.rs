@@ -101,7 +101,7 @@ mod wait;
 
 pub use approach::{Approach, Dscp};
 pub use client::{CONNECT_TIMEOUT, Client, Progress};
-pub use config::{Config, Direction};
+pub use config::{BLOCK_BYTES_DEFAULT, Config, DATAGRAM_BYTES_MAX, Direction, datagram_problem};
 pub use cost::{CpuUse, HostCost};
 pub use error::{End, Fault, MeasureError};
 pub use facts::{FarFacts, HostFacts, InterfaceFacts, NicWork, PciFacts};

@@ -339,6 +339,9 @@ pub struct Phase {
     /// How soon and how closely the senders came to the path's rate, where their pacing rate was to be found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settling: Option<Settling>,
+    /// Socket buffers that were asked for, and what the kernels granted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket_buffers: Option<SocketBufferFacts>,
     /// What became of sends without copying.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zero_copy: Option<ZeroCopyFacts>,
@@ -354,6 +357,20 @@ pub struct Phase {
     /// What only a model can tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelFacts>,
+}
+
+/// Socket buffers of fixed sizes: SO_SNDBUF of the sender, SO_RCVBUF of the receiver, of each connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SocketBufferFacts {
+    /// Asked for at the sender; absent where its kernel tuned the buffer.
+    pub sender_asked_bytes: Option<u64>,
+    /// What the sender's kernel granted.
+    pub sender_granted_bytes: Option<u64>,
+    /// Asked for at the receiver; absent where its kernel tuned the buffer.
+    pub receiver_asked_bytes: Option<u64>,
+    /// What the receiver's kernel granted.
+    pub receiver_granted_bytes: Option<u64>,
 }
 
 /// How soon and how closely senders came to their path's rate, from samples of their `tcp_info`.

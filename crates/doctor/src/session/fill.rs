@@ -101,7 +101,7 @@ fn of_train(config: &Config, rate: u64, duration: Duration) -> Config {
         max_pacing: None,
         rate: Some(Rate::from_bits_per_second(rate)),
         // What fits the path's MTU.
-        block_bytes: u32::from(u16::MAX),
+        block_bytes: measure::BLOCK_BYTES_DEFAULT,
         // A receiver with less room than usual drops what the path let through.
         send_buffer: None,
         receive_buffer: None,

@@ -179,6 +179,35 @@ fn a_far_end_that_dies_in_the_middle_is_noticed() {
 }
 
 #[test]
+fn what_the_kernels_granted_of_socket_buffers_is_in_the_run_and_the_text() {
+    let scratch = Scratch::new();
+    let serving = scratch.start(scratch.goodput(&["serve", "--listen", "127.0.0.1:0"]));
+    let address = address_of(&serving.stderr_when("serving on"));
+    let args = ["measure", &address, "-d", "300ms", "-w", "1GiB"];
+    let ended = scratch.run(scratch.goodput(&args));
+    ended.succeeds();
+    let run = scratch.run_json();
+    let buffers = &run["phases"][0]["socket_buffers"];
+    let size = |key: &str| buffers[key].as_u64().unwrap();
+    // The limit of socket(7): the kernel takes no more than this without a privilege over the machine.
+    let limit = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/net/core/{name}")).unwrap();
+        text.trim().parse::<u64>().unwrap().min(1 << 30)
+    };
+    for (end, name) in [("sender", "wmem_max"), ("receiver", "rmem_max")] {
+        assert_eq!(size(&format!("{end}_asked_bytes")), 1 << 30);
+        assert_eq!(size(&format!("{end}_granted_bytes")), limit(name));
+    }
+    let is_cut = limit("wmem_max").min(limit("rmem_max")) < 1 << 30;
+    let said = "socket buffers granted: ";
+    assert_eq!(run["phases"][0]["notes"].to_string().contains(said), is_cut);
+    assert_eq!(ended.stdout.contains(said), is_cut, "{}", ended.stdout);
+    serving.signal("TERM");
+    serving.end().succeeds();
+    scratch.assert_nothing_left();
+}
+
+#[test]
 fn a_token_lets_its_holders_measure_and_is_nowhere_to_be_read() {
     let scratch = Scratch::new();
     let file = scratch.write("token", &format!("{TOKEN}\n"));

@@ -110,6 +110,14 @@ fn a_command_line_that_makes_no_sense_is_refused_with_what_was_expected() {
             &["goodput serve"],
         ),
         (
+            &["measure", "x", "--udp", "5Mb/s", "-l", "65508B"],
+            &["--length", "datagrams of 65508 B", "65507 B are the most"],
+        ),
+        (
+            &["measure", "iperf3://x", "--udp", "5Mb/s", "-l", "128KiB"],
+            &["datagrams of 131072 B"],
+        ),
+        (
             &["measure", "iperf3://x", "--fill"],
             &["--fill", "goodput serve"],
         ),

@@ -10,6 +10,7 @@ use sys::clock;
 use units::Duration;
 
 use super::{Client, DURING, GRACE, GRACE_MAX, Progress, Waited, expect, lost, reporter};
+use crate::config::{BLOCK_BYTES_DEFAULT, DATAGRAM_BYTES_MAX};
 use crate::control::Control;
 use crate::crew::Role;
 use crate::engine::Shape;
@@ -31,14 +32,14 @@ impl Client {
         // UDP over IP without options (RFC 768, RFC 791, RFC 8200).
         let headers = if self.addr.is_ipv4() { 28 } else { 48 };
         mtu.saturating_sub(headers)
-            .clamp(DATAGRAM_MIN, DATAGRAM_MAX)
+            .clamp(DATAGRAM_MIN, DATAGRAM_BYTES_MAX)
     }
 
     /// The wish with the size of its datagrams settled.
     pub(super) fn fitted(&self, config: &Config) -> Config {
         let block_bytes = match config.block_bytes {
-            bytes if bytes <= DATAGRAM_MAX => bytes,
-            _ => self.datagram_bytes(),
+            BLOCK_BYTES_DEFAULT => self.datagram_bytes(),
+            bytes => bytes,
         };
         Config {
             block_bytes,
@@ -212,8 +213,6 @@ const MTU_DEFAULT: u32 = 1_500;
 /// Header and key.
 const DATAGRAM_MIN: u32 = 24;
 const _: () = assert!(DATAGRAM_MIN as usize == crate::datagram::KEYED_BYTES);
-/// The largest UDP payload over IPv4.
-const DATAGRAM_MAX: u32 = 65_507;
 const HELLO_EVERY: Duration = Duration::from_ms(100);
 /// Datagrams of one socket looked at in a row while it opens: what forges them is not to hold it up.
 const CHALLENGES_MAX: u32 = 16;

@@ -6,7 +6,10 @@ use doctor::{BalanceLog, FillGiven, Plan};
 use lab::PathFile;
 use lab::path::TransferSpec;
 use measure::iperf3::Wish;
-use measure::{Approach, Cipher, Config, Direction, Secret, Sending, Transport, WriteCosts};
+use measure::{
+    Approach, Cipher, Config, DATAGRAM_BYTES_MAX, Direction, Secret, Sending, Transport,
+    WriteCosts, datagram_problem,
+};
 use units::{Bytes, Duration, Rate};
 
 use super::{
@@ -117,6 +120,7 @@ pub(super) fn config(
     }
     let transport = transport(test)?;
     check_transport(args, test, transport)?;
+    check_datagrams(test, transport)?;
     let spec = path.map(|p| p.transfer);
     let (duration, ramp) = times(args, spec, is_foreign);
     let direction = match args.direction {
@@ -206,6 +210,21 @@ fn check_transport(
         ));
     }
     Ok(())
+}
+
+/// A size that no datagram has: [`Config`] takes its default for what fits the path's MTU.
+fn check_datagrams(test: &TestArgs, transport: Transport) -> Result<(), Failure> {
+    let asked = test
+        .length
+        .map(Bytes::as_u64)
+        .filter(|_| transport == Transport::Udp);
+    match asked.filter(|&bytes| bytes > DATAGRAM_BYTES_MAX.into()) {
+        Some(bytes) => Err(Failure::usage(format!(
+            "--length: {}",
+            datagram_problem(bytes)
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// What a transfer wants on this machine.
