@@ -119,6 +119,8 @@ pub struct Finished {
     pub folder: PathBuf,
     /// What iperf3 would print, if it was asked for.
     pub document: Option<serde_json::Value>,
+    /// What ended it before its time, after something had been measured.
+    pub failure: Option<Failure>,
 }
 
 impl Finished {
@@ -198,14 +200,15 @@ pub fn perform(
             }
             Err(Failure::interrupted(code))
         }
-        (None, Err(failure)) => Err(failure),
-        (None, Ok(())) => {
+        (None, Err(failure)) if run.phases.is_empty() => Err(failure),
+        (None, result) => {
             kept?;
             Ok(Finished {
                 run,
                 findings,
                 folder: path,
                 document,
+                failure: result.err(),
             })
         }
     }
@@ -395,7 +398,7 @@ impl Doctor<'_> {
             let Some(certificate) = measured.certificate.as_ref().filter(|c| !c.trusted()) else {
                 break;
             };
-            if self.context.stop.is_stopped() {
+            if self.context.stop.is_stopped() || measured.broken.is_some() {
                 break;
             }
             self.watcher.note(&format!(
@@ -406,6 +409,10 @@ impl Doctor<'_> {
             attempts += 1;
         }
         self.keep(site, name, settings, attempts, &measured, folder)?;
+        if let Some(error) = measured.broken.take() {
+            self.judge(&measured);
+            return Err(error.into());
+        }
         Ok(measured)
     }
 

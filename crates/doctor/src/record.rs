@@ -90,6 +90,7 @@ pub fn phase(name: &str, settings: &[String], measured: &Measured) -> Phase {
     Phase {
         name: name.to_owned(),
         attempts: 1,
+        incomplete: measured.broken.as_ref().map(ToString::to_string),
         settings: settings.to_vec(),
         direction: match config.direction {
             Direction::Up => "up".to_owned(),

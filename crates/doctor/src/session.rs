@@ -16,8 +16,8 @@ use lab::{Certificate, Lab, PathFile};
 use measure::iperf3::results::StreamResult;
 use measure::iperf3::{self, Half, Tested, Wish};
 use measure::{
-    Approach, CONNECT_TIMEOUT, Client, Config, Direction, EndResult, FarFacts, HostFacts, Limits,
-    MeasureError, Outcome, SampleKind, Server, Stop, Transport, WriteCosts,
+    Approach, CONNECT_TIMEOUT, Client, Config, Direction, EndResult, FarFacts, HostFacts, Kept,
+    Limits, MeasureError, Outcome, SampleKind, Server, Stop, Transport, WriteCosts,
 };
 use report::model::{Handshake, LoadLatency, Observer, UdpFacts};
 use throughput::{BufferModel, PathKnowledge, Probe, ProbeKind, StreamEvidence};
@@ -86,18 +86,26 @@ pub struct Measured {
     pub retransmitted: Option<u64>,
     /// Round trips idle and beside it.
     pub latency: Option<LoadLatency>,
+    /// What ended it before its time: what it says holds for the time until then.
+    pub broken: Option<MeasureError>,
 }
 
 impl Measured {
     /// A transfer with its diagnosis, and nothing beside it.
-    fn of(transfer: Transfer, certificate: Option<Certificate>, diagnosis: Diagnosis) -> Self {
+    fn of(transfer: Transfer, certificate: Option<Certificate>, mut diagnosis: Diagnosis) -> Self {
         let Transfer {
             outcome,
             near,
             far,
             prediction,
             latency,
+            broken,
         } = transfer;
+        if let Some(error) = &broken {
+            let (goodput, time) = (outcome.goodput_whole(), outcome.receiver.duration);
+            let sentence = format!("Incomplete: {error}. {goodput} received in {time} until then.");
+            udp::say_only(&mut diagnosis, sentence);
+        }
         Self {
             outcome,
             near,
@@ -111,6 +119,7 @@ impl Measured {
             udp: None,
             retransmitted: None,
             latency,
+            broken,
         }
     }
 }
@@ -142,6 +151,7 @@ struct Transfer {
     far: FarFacts,
     prediction: Prediction,
     latency: Option<LoadLatency>,
+    broken: Option<MeasureError>,
 }
 
 impl Site {
@@ -230,7 +240,8 @@ impl Site {
         let mut evidence = evidence(&transfer, before.path, trusted);
         let mut diagnosis = explain::diagnose(&evidence);
         // An untrusted phase will be measured again, or stands for nothing.
-        let whole = !transfer.outcome.interrupted && trusted != Some(false);
+        let ended = transfer.outcome.interrupted || transfer.broken.is_some();
+        let whole = !ended && trusted != Some(false);
         let mut tried = Vec::new();
         while extras.probes && whole && !stop.is_stopped() {
             let Some(plan) = explain::next_probe(&diagnosis, &tried) else {
@@ -339,6 +350,16 @@ impl Site {
             match self.shown(("probe", true), &config, before, stop, watcher) {
                 Err(_) if stop.is_stopped() => return None,
                 Ok((transfer, _)) if transfer.outcome.interrupted => return None,
+                Ok((
+                    Transfer {
+                        broken: Some(error),
+                        ..
+                    },
+                    _,
+                )) => {
+                    tracing::warn!("a probe failed: {error}");
+                    return None;
+                }
                 Ok((transfer, certificate)) => {
                     let trusted = certificate.as_ref().map(Certificate::trusted);
                     if trusted != Some(false) {
@@ -412,6 +433,7 @@ fn of_half(half: &Half, tested: &Tested, near: &HostFacts) -> Measured {
         far,
         prediction: prediction.clone(),
         latency: None,
+        broken: None,
     };
     if half.udp.is_some() {
         let all = tested
@@ -449,6 +471,7 @@ fn of_half(half: &Half, tested: &Tested, near: &HostFacts) -> Measured {
         handshake: None,
         udp,
         latency: None,
+        broken: None,
         retransmitted: again.filter(|_| far_sends).map(|all| all.iter().sum()),
     }
 }
@@ -677,13 +700,15 @@ fn transfer(
         idle.min,
         prediction.formula
     );
-    let outcome = client.run(config, stop, &mut |p| watcher.progress(&p))?;
-    let latency = match pinger {
-        Some(pinger) => latency::finish(pinger, &outcome)?,
-        None => None,
+    let Kept { outcome, broken } = client.run_kept(config, stop, &mut |p| watcher.progress(&p))?;
+    let latency = pinger.map(|pinger| latency::finish(pinger, &outcome));
+    let latency = match (latency.transpose(), &broken) {
+        (Err(_), Some(_)) => None,
+        (latency, _) => latency?.flatten(),
     };
     Ok(Transfer {
         latency,
+        broken,
         outcome,
         near,
         far,
@@ -916,6 +941,7 @@ mod tests {
                 far: FarFacts::default(),
                 prediction,
                 latency: None,
+                broken: None,
             };
             evidence(&transfer, PathKnowledge::default(), None).writes_always
         };

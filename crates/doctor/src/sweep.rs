@@ -171,6 +171,7 @@ pub fn perform(
         findings: Vec::new(),
         folder: path,
         document: None,
+        failure: None,
     })
 }
 

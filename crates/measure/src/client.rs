@@ -20,7 +20,7 @@ use crate::engine::{self, Shape};
 use crate::facts::check_far;
 use crate::facts::{FarFacts, HostFacts, clean};
 use crate::message::{self, Heard, Kind, MESSAGE_BYTES_MAX, Message, MessageError, Refusal};
-use crate::outcome::{EndResult, IdleRtt, Outcome};
+use crate::outcome::{EndResult, IdleRtt, Kept, Outcome};
 use crate::protocol::{PROTOCOL, TOKEN_BYTES};
 use crate::secret::{self, Nonce, Prover, Secret};
 use crate::tls::Side;
@@ -230,6 +230,22 @@ impl Client {
         stop: &Stop,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Outcome, MeasureError> {
+        let kept = self.run_kept(config, stop, progress)?;
+        kept.broken.map_or(Ok(kept.outcome), Err)
+    }
+
+    /// The same, where what was measured until the far end was lost is worth keeping.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::run`]; a far end or connections that were lost when payload had arrived already are no error. Over UDP
+    /// they are: what was lost on the way cannot be told from what came after the loss.
+    pub fn run_kept(
+        &mut self,
+        config: &Config,
+        stop: &Stop,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Kept, MeasureError> {
         config.check()?;
         check_far(&self.far, config)?;
         self.check_mark(config)?;
@@ -247,7 +263,8 @@ impl Client {
                 | MeasureError::NoDatagrams { .. }
                 | MeasureError::FarLacks { .. })
         );
-        if refused || outcome.is_ok() {
+        let whole = outcome.as_ref().is_ok_and(|kept| kept.broken.is_none());
+        if refused || whole {
             self.control = Some(control);
         }
         outcome
@@ -321,13 +338,15 @@ impl Client {
         idle_rtt: IdleRtt,
         stop: &Stop,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Outcome, MeasureError> {
+    ) -> Result<Kept, MeasureError> {
         let role = client_role(config.direction);
         if config.transport == Transport::Udp {
             let config = &self.fitted(config);
             let token = self.ask(control, config, role, stop)?;
             let about = (idle_rtt, stop, progress);
-            return self.transfer_datagrams(control, config, role, token, about);
+            let outcome = self.transfer_datagrams(control, config, role, token, about)?;
+            let broken = None;
+            return Ok(Kept { outcome, broken });
         }
         if config.transport == Transport::Quic {
             let token = self.ask(control, config, role, stop)?;
@@ -363,7 +382,7 @@ impl Client {
         engine: impl Flow,
         role: Role,
         about: (IdleRtt, &Stop, &mut dyn FnMut(Progress)),
-    ) -> Result<Outcome, MeasureError> {
+    ) -> Result<Kept, MeasureError> {
         let (idle_rtt, stop, progress) = about;
         self.begin(control, config.direction, stop)?;
         engine.go();
@@ -372,10 +391,28 @@ impl Client {
             duration: config.duration,
             drain: config.drain,
         };
-        let ending = {
-            let mut report = reporter(config.duration, || engine.reading(), progress);
+        let mut arrived = (Duration::ZERO, 0);
+        let ended = {
+            let mut shown = reporter(config.duration, || engine.reading(), progress);
+            let mut report = |elapsed, bytes| {
+                arrived = (elapsed, bytes);
+                shown(elapsed, bytes);
+            };
             accompany(control, &engine, role, patience, stop, &mut report)
-                .map_err(|t| lost(t, DURING))?
+        };
+        let ending = match ended {
+            Ok(ending) => ending,
+            Err(trouble) => {
+                engine.abort();
+                let ours = engine.finish();
+                return cut_off(
+                    config,
+                    idle_rtt,
+                    (role, ours),
+                    arrived,
+                    lost(trouble, DURING),
+                );
+            }
         };
         let mut waited = Waited {
             control,
@@ -391,8 +428,10 @@ impl Client {
             waited.limit = GRACE.max(idle_rtt.min.saturating_mul(4)).min(GRACE_MAX);
         }
         let ours = engine.finish();
-        let theirs = waited.result(config.streams, ending == Ending::Interrupted)?;
-        assemble(config, idle_rtt, role, ours, theirs, ending)
+        match waited.result(config.streams, ending == Ending::Interrupted) {
+            Ok(theirs) => assemble(config, idle_rtt, role, ours, theirs, ending),
+            Err(error) => cut_off(config, idle_rtt, (role, ours), arrived, error),
+        }
     }
 
     /// From the wish for a transfer to the token that its streams open with.
@@ -537,7 +576,7 @@ fn assemble(
     ours: EndResult,
     theirs: EndResult,
     ending: Ending,
-) -> Result<Outcome, MeasureError> {
+) -> Result<Kept, MeasureError> {
     let (sender, receiver) = match role {
         Role::Sender => (ours, theirs),
         Role::Receiver => (theirs, ours),
@@ -547,18 +586,66 @@ fn assemble(
     let broken = sender.error.as_ref().or(receiver.error.as_ref());
     // An end that gave the drain up resets its streams: that shows as an error at the other.
     let drained_too_long = sender.duration >= config.duration && !complete;
-    if let Some(error) = broken.filter(|_| !interrupted && !drained_too_long) {
-        return Err(MeasureError::StreamBroken(error.clone()));
-    }
-    let config = config.clone();
-    Ok(Outcome {
-        config,
+    let broken = broken.filter(|_| !interrupted && !drained_too_long);
+    let broken = broken.map(|error| MeasureError::StreamBroken(error.clone()));
+    let outcome = Outcome {
+        config: config.clone(),
         idle_rtt,
         sender,
         receiver,
         interrupted,
         complete,
-    })
+    };
+    worth_keeping(outcome, broken)
+}
+
+/// What this end has of a transfer whose far end was lost: `arrived` is when and how much the receiver reported last.
+fn cut_off(
+    config: &Config,
+    idle_rtt: IdleRtt,
+    (role, ours): (Role, EndResult),
+    arrived: (Duration, u64),
+    error: MeasureError,
+) -> Result<Kept, MeasureError> {
+    let lost = matches!(
+        error,
+        MeasureError::PeerVanished { .. } | MeasureError::FarFailed(_)
+    );
+    if !lost {
+        return Err(error);
+    }
+    let mut config = config.clone();
+    let (sender, receiver) = match role {
+        Role::Receiver => (EndResult::default(), ours),
+        Role::Sender => {
+            // Its samples are lost, and with them how much of it was the ramp's.
+            config.ramp = Duration::ZERO;
+            let (duration, bytes) = arrived;
+            let theirs = EndResult {
+                duration,
+                bytes,
+                ..EndResult::default()
+            };
+            (ours, theirs)
+        }
+    };
+    let outcome = Outcome {
+        config,
+        idle_rtt,
+        sender,
+        receiver,
+        interrupted: false,
+        complete: false,
+    };
+    worth_keeping(outcome, Some(error))
+}
+
+/// A broken transfer of which nothing arrived is an error and no more.
+fn worth_keeping(outcome: Outcome, broken: Option<MeasureError>) -> Result<Kept, MeasureError> {
+    match broken {
+        Some(error) if outcome.receiver.bytes == 0 => Err(error),
+        broken => Ok(Kept { outcome, broken }),
+    }
 }
 
 /// Turns time and bytes into progress with a rate.

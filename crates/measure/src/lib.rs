@@ -111,7 +111,7 @@ pub use messages::{
     VerbsPort, VerbsQueue,
 };
 pub use outcome::{
-    Datagrams, EndResult, IdleRtt, MptcpCounts, Outcome, Sample, SampleKind, UdpCounts,
+    Datagrams, EndResult, IdleRtt, Kept, MptcpCounts, Outcome, Sample, SampleKind, UdpCounts,
 };
 pub use outlet::ZeroCopyCounts;
 pub use pinger::{Pinger, RoundTrip};

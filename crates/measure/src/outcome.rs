@@ -9,7 +9,7 @@ use wire::tcp_info::TcpInfo;
 
 use crate::outlet::ZeroCopyCounts;
 use crate::quic::QuicInfo;
-use crate::{Config, HostCost};
+use crate::{Config, HostCost, MeasureError};
 
 /// One transfer, as both ends saw it.
 #[derive(Clone, Debug)]
@@ -27,6 +27,16 @@ pub struct Outcome {
     /// Every byte that was sent was received. False after an interruption, or when the queues took
     /// so long to drain that the rest was thrown away; the rates hold all the same.
     pub complete: bool,
+}
+
+/// What a client has of a transfer.
+#[derive(Debug)]
+pub struct Kept {
+    /// The transfer, as far as it went.
+    pub outcome: Outcome,
+    /// What ended it before its time, other than the user or the limits. Where the far end's result is missing, its half of
+    /// the outcome is what this end knows of it: of a receiver bytes and time, of a sender nothing.
+    pub broken: Option<MeasureError>,
 }
 
 /// Round trip of the idle path, measured on the control connection.

@@ -266,6 +266,9 @@ pub struct Phase {
     pub name: String,
     /// Times it was measured: 2 when the lab fell behind the first time. Only the last one is kept.
     pub attempts: u32,
+    /// What ended the transfer before its time; the numbers hold for the time until then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
     /// What was set for this phase, ready to read: `net.ipv4.tcp_rmem = 4096 65536 65536`.
     pub settings: Vec<String>,
     /// `up` (near sends) or `down`.

@@ -408,7 +408,10 @@ impl<'a> Wanted<'a> {
     fn run(&self, context: &Context) -> Verdict {
         let finished = self.perform(context)?;
         print::measure::finished(&finished, layout(self.transfer, self.test))?;
-        Ok(code(finished.is_answered()))
+        match finished.failure {
+            Some(failure) => Err(failure),
+            None => Ok(code(finished.is_answered())),
+        }
     }
 
     fn perform(&self, context: &Context) -> Result<doctor::Finished, Failure> {
@@ -439,7 +442,7 @@ pub(crate) fn step(
         let mut args: DoctorArgs = super::reproduce::parse(words)?;
         args.transfer.runs = runs.to_owned();
         let wanted = Wanted::of_doctor(&args, &TestArgs::default()).perform(context);
-        return wanted.map_err(failed);
+        return wanted.and_then(whole).map_err(failed);
     }
     let mut args: MeasureArgs = super::reproduce::parse(words)?;
     args.transfer.runs = runs.to_owned();
@@ -450,7 +453,15 @@ pub(crate) fn step(
         latency: false,
         ..Wanted::of_measure(&args)
     };
-    wanted.perform(context).map_err(failed)
+    wanted.perform(context).and_then(whole).map_err(failed)
+}
+
+/// A run that came to its end.
+fn whole(finished: doctor::Finished) -> Result<doctor::Finished, Failure> {
+    match finished.failure {
+        Some(failure) => Err(failure),
+        None => Ok(finished),
+    }
 }
 
 /// How the result is to be printed.

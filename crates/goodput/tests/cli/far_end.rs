@@ -179,6 +179,46 @@ fn a_far_end_that_dies_in_the_middle_is_noticed() {
 }
 
 #[test]
+fn what_was_measured_before_the_far_end_died_is_kept_and_printed() {
+    for more in [
+        &[][..],
+        &["-R"],
+        &["--transport", "tls"],
+        &["--transport", "quic"],
+    ] {
+        let scratch = Scratch::new();
+        let serving = scratch.start(scratch.goodput(&["serve", "--listen", "127.0.0.1:0"]));
+        let address = address_of(&serving.stderr_when("serving on"));
+        let args = [
+            &["measure", &address, "-d", "60s", "--json", "--live"],
+            more,
+        ]
+        .concat();
+        let measuring = scratch.start(scratch.goodput(&args));
+        // A line a second, of what has arrived by then.
+        measuring.stderr_when("b/s");
+        serving.signal("KILL");
+        assert_eq!(serving.end().code(), 128 + 9);
+        let ended = measuring.end();
+        ended.fails_with(4, &["goodput: "]);
+        let (printed, kept) = (ended.json(), scratch.run_json());
+        for run in [&printed, &kept] {
+            assert_eq!(run["state"], "failed", "{more:?}");
+            let phase = &run["phases"][0];
+            assert_eq!(phase["incomplete"], run["error"], "{more:?}");
+            assert!(phase["bytes_received"].as_u64().unwrap() > 0, "{more:?}");
+            assert!(phase["goodput_bits_per_second"].as_u64().unwrap() > 0);
+            assert!(phase["duration_ns"].as_u64().unwrap() < 60_000_000_000);
+            let sentence = run["verdict"]["sentence"].as_str().unwrap();
+            assert!(sentence.starts_with("Incomplete: "), "{sentence}");
+            assert_eq!(run["verdict"]["conclusive"], false);
+        }
+        assert_reads_as_failed(&scratch, &ended);
+        scratch.assert_nothing_left();
+    }
+}
+
+#[test]
 fn what_the_kernels_granted_of_socket_buffers_is_in_the_run_and_the_text() {
     let scratch = Scratch::new();
     let serving = scratch.start(scratch.goodput(&["serve", "--listen", "127.0.0.1:0"]));

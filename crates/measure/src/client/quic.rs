@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use super::{Client, Progress};
 use crate::control::Control;
 use crate::crew::Role;
-use crate::outcome::{IdleRtt, Outcome};
+use crate::outcome::{IdleRtt, Kept};
 use crate::protocol::TOKEN_BYTES;
 use crate::quic::engine::QuicEngine;
 use crate::tls::Side;
@@ -21,7 +21,7 @@ impl Client {
         role: Role,
         token: [u8; TOKEN_BYTES],
         about: (IdleRtt, &Stop, &mut dyn FnMut(Progress)),
-    ) -> Result<Outcome, MeasureError> {
+    ) -> Result<Kept, MeasureError> {
         let stop = about.1;
         let sockets = self.open_datagrams(control, config, role, token, stop)?;
         let silence = self.patience();
