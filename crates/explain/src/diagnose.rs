@@ -20,7 +20,7 @@ pub struct Diagnosis {
     pub intervals: Vec<Interval>,
     /// The numbers that the rules compared.
     pub facts: Facts,
-    /// What limits, the most important first: ordered by confidence times share.
+    /// What limits, the most important first: conclusive ones before others, each by confidence times share.
     pub findings: Vec<Finding>,
     /// All of it in a sentence.
     pub verdict: Verdict,
@@ -28,7 +28,7 @@ pub struct Diagnosis {
 
 /// What limited the transfer, how sure that is, and what to change.
 ///
-/// Findings come out in the order of confidence times share. A path that carries what it can gets
+/// Conclusive findings come before others, in the order of confidence times share. A path that carries what it can gets
 /// exactly one, [`Cause::BottleneckReached`]; a lab that fell behind gets none, since then nothing
 /// on the path may be blamed.
 pub fn diagnose(evidence: &Evidence) -> Diagnosis {

@@ -1,7 +1,7 @@
 //! The rules: each looks at the facts and stays silent or speaks for one cause.
 //!
 //! A rule knows nothing of the others; what two of them claim is settled by order alone
-//! (confidence times share). The exceptions are a path that gives what it can: then there is nothing
+//! (conclusive before others, then confidence times share). The exceptions are a path that gives what it can: then there is nothing
 //! to mend, and no other rule is asked but for a declared cost just below the path's rate, which the finding
 //! then names; a device that counts packets, once it is proved: its drops are
 //! then no random loss, and no short queue, and what helps against those would not help; a host without CPU
@@ -91,8 +91,9 @@ pub(crate) fn findings(case: &Case<'_>) -> Vec<Finding> {
     }
     findings.retain(|f| f.weight() >= WORTH_NAMING);
     findings.sort_by(|a, b| {
-        b.weight()
-            .total_cmp(&a.weight())
+        let is_sure = |f: &Finding| f.confidence >= CONCLUSIVE;
+        (is_sure(b).cmp(&is_sure(a)))
+            .then(b.weight().total_cmp(&a.weight()))
             .then(a.cause.cmp(&b.cause))
     });
     findings

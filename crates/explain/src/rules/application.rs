@@ -11,7 +11,7 @@ use crate::confidence::{agreement, data, ramp};
 use crate::remedy::Buffer;
 use crate::text;
 
-/// The sending application did not write enough: disk, cipher, CPU, or think time.
+/// The sending application did not write enough: cipher, CPU, or think time.
 pub(crate) fn idle_sender(case: &Case<'_>) -> Option<Finding> {
     let facts = case.facts;
     let (raw, shares) = (facts.shares?, facts.attributed?);
@@ -44,7 +44,7 @@ pub(crate) fn idle_sender(case: &Case<'_>) -> Option<Finding> {
         share,
         evidence,
         remedy: Some(host_remedy(
-            "Look for what keeps the sender from writing: disk, cipher, one busy CPU",
+            "Look for what keeps the sender from writing: a busy CPU, a cipher, a rate limit of the application",
             case.remedy_host(Host::Sender),
         )),
     })
@@ -109,7 +109,7 @@ pub(crate) fn slow_reader(case: &Case<'_>) -> Option<Finding> {
         share,
         evidence,
         remedy: Some(host_remedy(
-            "Look for what keeps the receiver from reading: disk, cipher, one busy CPU",
+            "Look for what keeps the receiver from reading: a busy CPU, a cipher, a rate limit of the application",
             case.remedy_host(Host::Receiver),
         )),
     })

@@ -572,16 +572,16 @@ fn each_transfer_gets_its_cause() {
         0.03 % (1 in 3,300) of the packets are lost without a full queue, which holds cubic to 86 Mb/s of 941.5 Mb/s possible; find and mend what loses packets (optics, cables, duplex, a line card, a policer); until then use bbr, or 44 streams, for about 847.1 Mb/s
     application idle
         application (confidence 1.00, share 0.75)
-        The application on the near host had nothing to send for 75 % of the time: 210 Mb/s of 941.5 Mb/s possible; look for what keeps the sender from writing: disk, cipher, one busy CPU
+        The application on the near host had nothing to send for 75 % of the time: 210 Mb/s of 941.5 Mb/s possible; look for what keeps the sender from writing: a busy CPU, a cipher, a rate limit of the application
     application slow on a long path
         application (confidence 1.00, share 1.00)
-        The application on the near host had nothing to send for 100 % of the time: 210 Mb/s of 941.5 Mb/s possible; look for what keeps the sender from writing: disk, cipher, one busy CPU
+        The application on the near host had nothing to send for 100 % of the time: 210 Mb/s of 941.5 Mb/s possible; look for what keeps the sender from writing: a busy CPU, a cipher, a rate limit of the application
     application paces itself
         application (confidence 1.00, share 1.00)
         The application on the near host asked for a pace of 100 Mb/s: 96 Mb/s of 941.5 Mb/s possible; raise or leave out SO_MAX_PACING_RATE
     receiver reads slowly
         application (confidence 0.90, share 0.90)
-        The application on the far host reads too slowly: 80 Mb/s of 941.5 Mb/s possible; look for what keeps the receiver from reading: disk, cipher, one busy CPU
+        The application on the far host reads too slowly: 80 Mb/s of 941.5 Mb/s possible; look for what keeps the receiver from reading: a busy CPU, a cipher, a rate limit of the application
     short transfer [inconclusive]
         short_transfer (confidence 1.00, share 1.00)
         The transfer ended in slow start after 500 ms; to fill 1 Gb/s over 85.02 ms it takes 935.2 ms; measure for 10 s; real transfers this short gain from streams
@@ -614,13 +614,13 @@ fn each_transfer_gets_its_cause() {
         Nothing explains why this transfer got 815 Mb/s
     declared cost that is not spent
         application (confidence 1.00, share 1.00)
-        The application on the near host had nothing to send for 100 % of the time: 210 Mb/s of 941.5 Mb/s possible; look for what keeps the sender from writing: disk, cipher, one busy CPU
+        The application on the near host had nothing to send for 100 % of the time: 210 Mb/s of 941.5 Mb/s possible; look for what keeps the sender from writing: a busy CPU, a cipher, a rate limit of the application
     small receive buffer before a declared cost
         receive_window (confidence 1.00, share 0.97)
         The receive window of 32 KiB limits this transfer to 3.05 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_rmem on the far host to 36 MiB and use 2 streams, for about 941.5 Mb/s
     declared cost above what the path carries
         application (confidence 1.00, share 1.00)
-        The application on the near host had nothing to send for 100 % of the time: 600 Mb/s of 753.2 Mb/s possible; look for what keeps the sender from writing: disk, cipher, one busy CPU
+        The application on the near host had nothing to send for 100 % of the time: 600 Mb/s of 753.2 Mb/s possible; look for what keeps the sender from writing: a busy CPU, a cipher, a rate limit of the application
     declared cost just below what the path carries [healthy]
         bottleneck_reached (confidence 1.00, share 0.00)
         declared_cost (confidence 1.00, share 0.99)

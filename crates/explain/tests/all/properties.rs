@@ -239,8 +239,14 @@ proptest! {
             prop_assert!((0.0..=1.0).contains(&f.share), "{f:?}");
             prop_assert!(!f.title.is_empty() && !f.evidence.is_empty(), "{f:?}");
         }
-        let weights: Vec<f64> = diagnosis.findings.iter().map(throughput::Finding::weight).collect();
-        prop_assert!(weights.is_sorted_by(|a, b| a >= b));
+        let (sure, others): (Vec<_>, Vec<_>) =
+            diagnosis.findings.iter().partition(|f| f.confidence >= 0.5);
+        let listed: Vec<f64> = diagnosis.findings.iter().map(throughput::Finding::weight).collect();
+        for part in [&sure, &others] {
+            prop_assert!(part.is_sorted_by(|a, b| a.weight() >= b.weight()));
+        }
+        let grouped = sure.iter().chain(&others).map(|f| f.weight());
+        prop_assert!(grouped.eq(listed));
         if let Some(attributed) = diagnosis.facts.attributed {
             prop_assert!((whole_and_parts(attributed).0 - 1.0).abs() < 1e-9);
         }
