@@ -276,7 +276,7 @@ const SIZE_UNITS: &[(&str, u64)] = &[
     ("TiB", 1 << 40),
 ];
 const RATE_EXPECTED: &str = "a rate such as 10Gb/s, 500Mb/s or 80kb/s (b is bit, B is byte)";
-const TIME_EXPECTED: &str = "a time such as 85ms, 1.5s, 12us or 560ns";
+const TIME_EXPECTED: &str = "a time such as 85ms, 1.5s or 10min (ns, us, ms, s, min, h)";
 const SIZE_EXPECTED: &str = "a size such as 64KiB, 10MB or 1500B";
 const SHARE_EXPECTED: &str = "a share from 0 to 1, or a percentage such as 0.1%";
 
@@ -544,6 +544,18 @@ mod tests {
             let said = share(text).unwrap_err().to_string();
             assert!(said.contains(says), "{said}");
             assert!(said.ends_with(SHARE_EXPECTED), "{said}");
+        }
+    }
+
+    #[test]
+    fn every_unit_of_time_is_named_to_whoever_typed_another() {
+        let error = "10m".parse::<Duration>().unwrap_err().to_string();
+        assert!(error.contains("unknown unit 'm'"), "{error}");
+        for (unit, _) in TIME_UNITS {
+            let listed = TIME_EXPECTED.contains(&format!("{unit},"))
+                || TIME_EXPECTED.contains(&format!("{unit})"));
+            // The same as us.
+            assert!(listed || *unit == "µs", "{unit}");
         }
     }
 
