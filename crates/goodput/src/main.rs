@@ -67,6 +67,7 @@ fn tell_programs(error: &str, code: u8) {
 fn run(cli: &Cli) -> Verdict {
     match &cli.verb {
         Verb::Doctor(args) => {
+            args.transfer.check()?;
             let lab = needs_lab(args.transfer.target.as_deref());
             args::measure::doctor(args, &start(lab)?)
         }
@@ -74,7 +75,10 @@ fn run(cli: &Cli) -> Verdict {
             print::print(&report::columns::text(print::width()))?;
             Ok(fault::DONE)
         }
-        Verb::Measure(args) => args::measure::measure(args, &start(needs_lab(args.place()))?),
+        Verb::Measure(args) => {
+            args.transfer.check()?;
+            args::measure::measure(args, &start(needs_lab(args.place()))?)
+        }
         Verb::Serve(args) => args::serve::run(args, &start(false)?),
         Verb::Capture(args) => args::capture::run(args, &start(false)?),
         Verb::Lab(args) => args::lab::run(args),

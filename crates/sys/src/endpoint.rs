@@ -72,6 +72,15 @@ impl Endpoint {
         }
     }
 
+    /// The same host, at this port.
+    #[must_use]
+    pub fn with_port(&self, port: u16) -> Self {
+        Self {
+            port: Some(port),
+            ..self.clone()
+        }
+    }
+
     /// The port, if one was typed.
     pub const fn port(&self) -> Option<u16> {
         self.port

@@ -13,7 +13,8 @@ use std::path::PathBuf;
 use ::measure::Dscp;
 use clap::{Args, ValueEnum};
 use doctor::observer::Tool;
-use sys::endpoint;
+use job::target::Target;
+use sys::endpoint::{self, Endpoint};
 use units::{Bytes, Duration, Rate};
 
 use super::share;
@@ -35,11 +36,20 @@ pub(crate) struct TransferArgs {
     /// lab:FILE or lab:NAME.
     /// Without one: lab:columbia-untuned, a 1 Gb/s path of 85 ms with untuned hosts
     pub(crate) target: Option<String>,
+    /// Port of the far end, where TARGET names none
+    #[arg(short, long, value_name = "PORT", requires = "target", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: Option<u16>,
     /// Parallel connections, 1 to 128 [default: the path file's, else 1]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
+    #[arg(short, long, visible_short_alias = 'P', value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
     pub(crate) streams: Option<u16>,
     /// Time that data is sent [default: the path file's, else 10s]
-    #[arg(short, long, value_name = "TIME", visible_alias = "time")]
+    #[arg(
+        short,
+        long,
+        value_name = "TIME",
+        visible_alias = "time",
+        visible_short_alias = 't'
+    )]
     pub(crate) duration: Option<Duration>,
     /// Start of it that is left out of the headline number [default: the path file's, else a fifth]
     #[arg(long, value_name = "TIME")]
@@ -57,7 +67,7 @@ pub(crate) struct TransferArgs {
     #[arg(long, value_name = "DIR", default_value = "runs", env = "GOODPUT_RUNS")]
     pub(crate) runs: PathBuf,
     /// Print the run as JSON (run.json's layout) instead of text
-    #[arg(long)]
+    #[arg(long, visible_short_alias = 'J')]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) approach: ApproachArgs,
@@ -179,7 +189,7 @@ pub(crate) struct TestArgs {
     #[arg(long, value_enum, value_name = "GROWTH", conflicts_with_all = ["udp", "messages", "sweep", "fill", "via"])]
     pub(crate) growth: Option<GrowthArg>,
     /// Time between samples of both ends' kernels, 1 ms or more [default: 100ms]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, visible_short_alias = 'i', value_name = "TIME")]
     pub(crate) every: Option<Duration>,
     /// Socket buffers of both ends [default: tuned by the kernels]
     #[arg(short, long, value_name = "SIZE")]
@@ -360,6 +370,53 @@ pub(crate) fn measure(args: &MeasureArgs, context: &Context) -> Verdict {
     Wanted::of_measure(args).run(context)
 }
 
+impl TransferArgs {
+    /// Refuses a host that was typed as iperf3 has it, before a lab is made in its place.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let typed = self.congestion.as_deref().filter(|_| self.target.is_none());
+        match typed.filter(|name| !is_congestion(name)) {
+            Some(name) => Err(Failure::usage(format!(
+                "'{name}' is no congestion control: -c is --congestion here; give the host without a flag, as in \
+                 `goodput measure {name}`"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// What was typed, with the port of `--port`.
+    pub(crate) fn target(&self) -> Result<Target, Failure> {
+        Ok(match Target::parse(self.target.as_deref())? {
+            Target::Host(host) => Target::Host(self.with_port(&host)?),
+            Target::Iperf3(host) => Target::Iperf3(self.with_port(&host)?),
+            Target::Lab(_) if self.port.is_some() => {
+                return Err(Failure::usage("--port is a far host's; a lab has its own"));
+            }
+            lab @ Target::Lab(_) => lab,
+        })
+    }
+
+    /// A host with the port of `--port`.
+    fn with_port(&self, host: &str) -> Result<String, Failure> {
+        let Some(port) = self.port else {
+            return Ok(host.to_owned());
+        };
+        let wrong = |problem| Failure::usage(format!("'{host}': {problem}"));
+        let endpoint = Endpoint::parse(host).map_err(wrong)?;
+        match endpoint.port().filter(|&typed| typed != port) {
+            Some(typed) => Err(wrong(format!("--port {port} is not its port {typed}"))),
+            None => Ok(endpoint.with_port(port).to_string()),
+        }
+    }
+}
+
+/// Whether Linux or QUIC here has a congestion control of that name, loaded or not.
+fn is_congestion(name: &str) -> bool {
+    CONGESTION.contains(&name)
+        || sys::host::congestion_available()
+            .iter()
+            .any(|has| has == name)
+}
+
 impl MeasureArgs {
     /// The reflector that is to be probed, if the target is one.
     fn reflector(&self) -> Option<&str> {
@@ -483,6 +540,12 @@ const fn code(is_answered: bool) -> u8 {
     }
 }
 
+/// net/ipv4/Kconfig of Linux 6.18, and QUIC's.
+const CONGESTION: [&str; 18] = [
+    "reno", "newreno", "cubic", "bbr", "bic", "westwood", "htcp", "hybla", "vegas", "nv",
+    "scalable", "lp", "veno", "yeah", "illinois", "dctcp", "cdg", "bbr3",
+];
+
 pub(crate) const DOCTOR_EXAMPLES: &str = "\
 Examples:
   goodput doctor                              a lab of 85 ms on this machine, no set-up needed
@@ -531,6 +594,36 @@ mod tests {
         }
         // One per cent typed without its sign is not taken for all.
         assert!(loss_limit("1").unwrap_err().contains("such as 0.1%"));
+    }
+
+    #[test]
+    fn iperf3s_letters_are_read_and_its_host_is_asked_for_without_a_flag() {
+        use crate::args::reproduce::parse;
+        let typed = |words: &str| -> MeasureArgs {
+            let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+            parse(&words).unwrap()
+        };
+        let args = typed("far -P 4 -t 5s -p 99 -i 1s -J -R -u 5Mb/s");
+        assert_eq!(args.transfer.streams, Some(4));
+        assert_eq!(args.transfer.duration, Some(Duration::from_s(5)));
+        assert_eq!(args.test.every, Some(Duration::from_s(1)));
+        assert!(args.transfer.json && args.test.reverse);
+        let host = |args: MeasureArgs| args.transfer.target().map(|target| target.name());
+        assert_eq!(host(args).unwrap(), "far:99");
+        assert_eq!(host(typed("iperf3://[::1] -p 9")).unwrap(), "[::1]:9");
+        assert_eq!(host(typed("fe80::1%lo -p 9")).unwrap(), "[fe80::1%lo]:9");
+        assert!(
+            host(typed("far:8 -p 9"))
+                .unwrap_err()
+                .to_string()
+                .contains("port 8")
+        );
+        assert!(host(typed("lab:healthy-1g-20ms -p 9")).is_err());
+        let refused = typed("-c dtn.example.org").transfer.check().unwrap_err();
+        let said = "-c is --congestion here; give the host without a flag";
+        assert!(refused.to_string().contains(said), "{refused}");
+        assert!(typed("-c bbr").transfer.check().is_ok());
+        assert!(typed("far -c whatever").transfer.check().is_ok());
     }
 
     #[test]

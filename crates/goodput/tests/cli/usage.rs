@@ -14,6 +14,15 @@ fn a_command_line_that_makes_no_sense_is_refused_with_what_was_expected() {
         (&["measure", "x", "--streams", "0"], &["1..=128"]),
         (&["measure", "x", "--streams", "129"], &["1..=128"]),
         (&["measure", "x", "-d", "10"], &["no unit"]),
+        (
+            &["measure", "x", "-d", "10m"],
+            &["unknown unit 'm'", "min, h"],
+        ),
+        (
+            &["measure", "-c", "10.0.0.1", "-t", "10s"],
+            &["-c is --congestion here", "goodput measure 10.0.0.1"],
+        ),
+        (&["doctor", "-c", "far"], &["give the host without a flag"]),
         (&["measure", "x", "-d", "10 furlongs"], &["furlongs"]),
         (&["measure", "x", "-d", "2s", "--ramp", "2s"], &["ramp"]),
         (&["measure", "x", "--direction", "left"], &["up", "down"]),
@@ -102,20 +111,20 @@ fn a_command_line_that_makes_no_sense_is_refused_with_what_was_expected() {
             &["24 B"],
         ),
         (
-            &["measure", "x", "--sendfile", "/no/such/file"],
-            &["generated"],
-        ),
-        (
-            &["measure", "iperf3://x", "--zero-copy"],
-            &["goodput serve"],
-        ),
-        (
             &["measure", "x", "--udp", "5Mb/s", "-l", "65508B"],
             &["--length", "datagrams of 65508 B", "65507 B are the most"],
         ),
         (
             &["measure", "iperf3://x", "--udp", "5Mb/s", "-l", "128KiB"],
             &["datagrams of 131072 B"],
+        ),
+        (
+            &["measure", "x", "--sendfile", "/no/such/file"],
+            &["generated"],
+        ),
+        (
+            &["measure", "iperf3://x", "--zero-copy"],
+            &["goodput serve"],
         ),
         (
             &["measure", "iperf3://x", "--fill"],

@@ -9,7 +9,6 @@ use crate::print;
 use crate::print::live::Screen;
 use fault::{Failure, Verdict};
 use job::Context;
-use job::target::Target;
 
 /// Measures every size, keeps the run, and prints it as other measurements are.
 pub(super) fn run(args: &MeasureArgs, sizes: &str, context: &Context) -> Verdict {
@@ -22,7 +21,7 @@ pub(super) fn run(args: &MeasureArgs, sizes: &str, context: &Context) -> Verdict
 
 fn of(args: &MeasureArgs, sizes: &str) -> Result<Plan, Failure> {
     let sizes = messages::sizes_of("--messages", sizes)?;
-    let target = Target::parse(args.transfer.target.as_deref())?;
+    let target = args.transfer.target()?;
     let wish = Wish::of(args, &target, &measure::rdma_devices())?;
     if wish.test.udp.is_some() || !matches!(wish.test.transport, None | Some(TransportArg::Tcp)) {
         return Err(Failure::usage(

@@ -26,7 +26,7 @@ pub(super) fn plan<'a>(
     balance: Option<BalanceLog<'a>>,
 ) -> Result<Plan<'a>, Failure> {
     let (args, test) = (wanted.transfer, wanted.test);
-    let target = Target::parse(args.target.as_deref())?;
+    let target = args.target()?;
     let config = config(args, test, &target)?;
     let approach = approach(&args.approach, &target)?;
     for host in &test.via {

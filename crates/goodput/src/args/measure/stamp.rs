@@ -12,7 +12,7 @@ use job::target::Target;
 pub(super) fn run(args: &MeasureArgs, target: &str, context: &Context) -> Verdict {
     let target = match target.starts_with("lab:") {
         true => Target::parse(Some(target))?,
-        false => Target::Host(target.to_owned()),
+        false => Target::Host(args.transfer.with_port(target)?),
     };
     let plan = Plan {
         approach: plan::approach(&args.transfer.approach, &target)?,

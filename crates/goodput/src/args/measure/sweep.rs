@@ -9,7 +9,6 @@ use crate::print;
 use crate::print::live::Screen;
 use fault::{Failure, Verdict};
 use job::Context;
-use job::target::Target;
 
 /// Runs the sweep and prints what it found.
 pub(super) fn run(args: &MeasureArgs, context: &Context) -> Verdict {
@@ -27,7 +26,7 @@ pub(super) fn perform(args: &MeasureArgs, context: &Context) -> Result<Finished,
 fn of(args: &MeasureArgs) -> Result<Plan, Failure> {
     let axes = sweep::axes(&args.sweep)?;
     let transfer = &args.transfer;
-    let target = Target::parse(transfer.target.as_deref())?;
+    let target = transfer.target()?;
     let wish = Wish::of(args, &target, &measure::rdma_devices())?;
     let config = plan::config(transfer, &wish.test, &target)?;
     if args.test.udp == Some(UdpArg::Search) {
