@@ -23,7 +23,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -343,7 +343,7 @@ impl Destination {
     /// As access(2): no permission, a read-only file system.
     pub(crate) fn may_write(&self) -> io::Result<()> {
         let top = self.top.as_ref().map(|top| top.folder());
-        let Some(folder) = top.or(self.above.as_ref().map(|above| above.as_fd())) else {
+        let Some(folder) = top.or_else(|| self.above.as_ref().map(AsFd::as_fd)) else {
             return Ok(());
         };
         let wanted = Access::WRITE_OK | Access::EXEC_OK;

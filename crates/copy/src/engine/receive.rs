@@ -780,11 +780,7 @@ impl Receiver<'_> {
                 && let Some(growing) = growing.take().and_then(Arc::into_inner)
             {
                 if is_full(error) {
-                    self.end(CopyError::Here(format!(
-                        "{}: {}",
-                        file.path,
-                        reason(&error)
-                    )));
+                    self.end(CopyError::Here(format!("{}: {}", file.path, reason(error))));
                 }
                 if let Some(partial) = &growing.partial {
                     partial.keep_open();

@@ -160,7 +160,7 @@ fn ends_of(job: &Job, session: SessionId) -> Result<Ends, Failed> {
             };
             // Nothing is made here: the leader does.
             let (destination, _) = destination(path, job.is_one_file, true).map_err(here)?;
-            Ends::Writer(destination, Box::new(leader(at)?))
+            Ends::Writer(Box::new(destination), Box::new(leader(at)?))
         }
         (false, None) => {
             let paths = job.paths();
@@ -173,7 +173,7 @@ fn ends_of(job: &Job, session: SessionId) -> Result<Ends, Failed> {
                 true => Trust::Whole,
                 false => Trust::NoSetId,
             };
-            Ends::Destination(destination.with_trust(trust), name, None)
+            Ends::Destination(Box::new(destination.with_trust(trust)), name, None)
         }
     })
 }

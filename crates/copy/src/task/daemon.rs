@@ -259,7 +259,7 @@ fn ends(served: &Confined, job: &Job) -> Result<Ends, String> {
         }
         None => format!("{}: {error}", path.escape_ascii()),
     })?;
-    Ok(Ends::Destination(destination, name, None))
+    Ok(Ends::Destination(Box::new(destination), name, None))
 }
 
 /// Whether a daemon of this folder takes a line as a job. Its source or destination is looked for,

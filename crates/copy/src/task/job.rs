@@ -677,9 +677,9 @@ pub(super) type Failed = (String, bool);
 pub(super) enum Ends {
     Source(Source),
     /// Where to, its new name where the source is one file, and what was opened there.
-    Destination(Destination, Option<RelPath>, Option<Prepared>),
+    Destination(Box<Destination>, Option<RelPath>, Option<Prepared>),
     /// A destination, or a source, that another host leads, and how that one is met.
-    Writer(Destination, Box<Meeting>),
+    Writer(Box<Destination>, Box<Meeting>),
     Reader(Source, Box<Meeting>),
 }
 
@@ -730,7 +730,7 @@ impl Job {
                 }
                 Ends::Destination(target, name, prepared) => {
                     let options = self.receive_options(name, filter);
-                    self.receive_into(target, prepared, &options, meeting, watch)
+                    self.receive_into(*target, prepared, &options, meeting, watch)
                 }
             });
             let (mut told, mut looks) = (0, 0_u64);

@@ -38,17 +38,14 @@ fn a_destination_without_permission_is_refused_before_anything_is_copied() {
     let runs = scratch.runs().display().to_string();
     let (folder, new) = (format!("{locked}/"), format!("{locked}/new/"));
     let named = format!("{locked}/name");
-    for (to, place) in [(&folder, &folder), (&new, &locked), (&named, &folder)] {
+    let file = format!("{source}file");
+    for (from, to, place) in [
+        (&source, &folder, &folder),
+        (&source, &new, &locked),
+        (&file, &named, &folder),
+    ] {
         for dry in [&[][..], &["-n"]] {
-            let args = [&["copy", "--runs", &runs], dry, &[&source, to]].concat();
-            let args: Vec<&str> = match to == &named {
-                true => {
-                    let file = format!("{source}file");
-                    let args = [&args[..args.len() - 2], &[file.leak(), to]].concat();
-                    args
-                }
-                false => args,
-            };
+            let args = [&["copy", "--runs", &runs], dry, &[from, to]].concat();
             let ended = scratch.run(scratch.within(nobody, &args));
             let says = format!("cannot write in {place} (permission denied); nothing was copied");
             ended.fails_with(3, &[&says]);
