@@ -424,7 +424,7 @@ fn reliability(judged: &[(f64, bool, bool)]) -> String {
             of.len().to_string(),
             format!("{:.0} %", mean * 100.0),
             format!("{:.0} %", right * 100.0),
-            "#".repeat((right * 20.0).round() as usize),
+            "#".repeat(20 * of.iter().filter(|j| j.1).count() / of.len()),
         ]);
     }
     format!(

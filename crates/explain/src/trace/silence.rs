@@ -198,19 +198,18 @@ impl Silence {
             true => now.0.saturating_sub(self.last.at.0),
             false => 0,
         };
+        let is_long = at_end >= SILENT_NS_MIN.max(rtt.saturating_mul(4));
         if self.waiting && self.attempts >= ATTEMPTS_MIN {
             self.end(now, rtt, false);
-        } else if !self.waiting && pushes && self.last.more {
-            if at_end >= SILENT_NS_MIN.max(rtt.saturating_mul(4)) {
-                self.absent = self.absent.saturating_add(at_end);
-                self.keep(Outage {
-                    from: mark(self.last.at),
-                    to: mark(now),
-                    ended: false,
-                    attempts: 0,
-                    is_absence: true,
-                });
-            }
+        } else if !self.waiting && pushes && self.last.more && is_long {
+            self.absent = self.absent.saturating_add(at_end);
+            self.keep(Outage {
+                from: mark(self.last.at),
+                to: mark(now),
+                ended: false,
+                attempts: 0,
+                is_absence: true,
+            });
         }
         let mut longest = std::mem::take(&mut self.longest);
         longest.sort_by_key(|o| o.from.time);

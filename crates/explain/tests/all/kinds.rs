@@ -609,6 +609,9 @@ fn silence_with_data_unacknowledged_is_an_outage() {
     }
 }
 
+/// Changes what is known of a silence until a time.
+type Shows = dyn Fn(&mut Talk, u64);
+
 /// A transfer to a capture point beside the receiver, silence of so many seconds, and its rest; `shows` changes what is
 /// known of the silence.
 fn interrupted(seed: u64, shows: impl Fn(&mut Talk, u64)) -> Passive {
@@ -643,7 +646,7 @@ fn a_sender_that_had_more_was_cut_off_and_one_that_had_not_was_idle() {
         talk.put(CLIENT, at, data);
         talk.ack(SERVER, at + talk.rtt / 2);
     };
-    let proofs: [&dyn Fn(&mut Talk, u64); 3] = [&unfinished, &missing, &repeated];
+    let proofs: [&Shows; 3] = [&unfinished, &missing, &repeated];
     for seed in 0..10 {
         for shows in proofs {
             let found = interrupted(seed, shows);
