@@ -942,7 +942,7 @@ impl Destination {
             }
         }
         if let Some(time) = meta.modified {
-            self.or_count(futimens(open, &times(time)))?;
+            self.or_count(futimens(open, &times(time, self.access(&stat))))?;
         }
         Ok(())
     }
@@ -1030,9 +1030,18 @@ impl Destination {
             count(&self.counts.attributes_unsupported, set.unsupported);
         }
         if let Some(time) = meta.modified {
-            self.or_count(set_time(link, time))?;
+            self.or_count(set_time(link, time, self.access(&stat)))?;
         }
         Ok(())
+    }
+
+    /// The time of access to be set with that of modification, where a file system may not set one of them alone: libfuse 2
+    /// passes over such a call and reports success.
+    fn access(&self, stat: &Stat) -> Option<Timespec> {
+        self.is_foreign().then(|| Timespec {
+            tv_sec: stat.st_atime,
+            tv_nsec: i64::try_from(stat.st_atime_nsec).unwrap_or(0),
+        })
     }
 
     fn or_count(&self, done: rustix::io::Result<()>) -> io::Result<()> {
@@ -1194,12 +1203,12 @@ fn id<T>(number: u32, from: impl Fn(u32) -> T) -> Option<T> {
     (number != u32::MAX).then(|| from(number))
 }
 
-fn times(modified: Stamp) -> Timestamps {
+fn times(modified: Stamp, access: Option<Timespec>) -> Timestamps {
     Timestamps {
-        last_access: Timespec {
+        last_access: access.unwrap_or(Timespec {
             tv_sec: 0,
             tv_nsec: UTIME_OMIT,
-        },
+        }),
         last_modification: Timespec {
             tv_sec: modified.seconds,
             tv_nsec: modified.nanoseconds.into(),
@@ -1208,10 +1217,11 @@ fn times(modified: Stamp) -> Timestamps {
 }
 
 /// Sets the time of what is open as a place.
-fn set_time(place: &OwnedFd, time: Stamp) -> rustix::io::Result<()> {
-    match utimensat(place, c"", &times(time), AtFlags::EMPTY_PATH) {
+fn set_time(place: &OwnedFd, time: Stamp, access: Option<Timespec>) -> rustix::io::Result<()> {
+    let times = times(time, access);
+    match utimensat(place, c"", &times, AtFlags::EMPTY_PATH) {
         // Before Linux 5.8.
-        Err(Errno::INVAL) => utimensat(CWD, shown(place), &times(time), AtFlags::empty()),
+        Err(Errno::INVAL) => utimensat(CWD, shown(place), &times, AtFlags::empty()),
         other => other,
     }
 }

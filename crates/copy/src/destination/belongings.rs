@@ -112,7 +112,9 @@ impl Destination {
         let Some(stands) = stands else {
             return Ok(false);
         };
-        match set_time(&self.place_as(path, &stands)?, time) {
+        let place = self.place_as(path, &stands)?;
+        let access = self.access(&fstat(&place)?);
+        match set_time(&place, time, access) {
             Ok(()) => Ok(true),
             // Counted when the file was placed.
             Err(error) if is_not_kept(error) => Ok(false),
