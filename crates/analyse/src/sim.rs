@@ -10,6 +10,7 @@ mod facts;
 mod judge;
 mod network;
 mod plan;
+mod words;
 
 use std::path::PathBuf;
 
@@ -26,6 +27,7 @@ use self::course::{Course, Outcome};
 pub use self::network::PacingWish;
 use self::network::Planned;
 pub use self::plan::Plan;
+pub use self::words::pacing;
 pub use tcp::Hystart;
 
 /// A finished run.

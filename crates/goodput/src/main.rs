@@ -15,9 +15,9 @@ use tracing_subscriber::fmt::format::debug_fn;
 use units::text::{is_plain, plain};
 
 use crate::args::{Cli, Verb};
-use crate::print::machine::Machine;
 use fault::{Failure, Verdict};
 use job::Context;
+use report::machine::Machine;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -60,7 +60,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
 fn tell_programs(error: &str, code: u8) {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     if let Some(machine) = Machine::asked(words.iter().map(OsString::as_os_str)) {
-        machine.fail(error, code);
+        print::fail(machine, error, code);
     }
 }
 

@@ -8,7 +8,6 @@ pub(crate) mod fabric;
 pub(crate) mod gateway;
 pub(crate) mod lab;
 pub(crate) mod live;
-pub(crate) mod machine;
 pub(crate) mod measure;
 pub(crate) mod reproduce;
 pub(crate) mod rotate;
@@ -36,10 +35,10 @@ pub(crate) use golden;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fault::Failure;
-
+use report::machine::Machine;
 use serde::Serialize;
 use units::text::{plain, plain_colored, plain_json, plain_lines};
 
@@ -75,9 +74,20 @@ pub(crate) fn print_json_line(value: &impl Serialize) -> Result<(), Failure> {
 
 /// [`print_json`] of a value that is text already.
 pub(crate) fn print_json_text(json: &str) -> Result<(), Failure> {
-    machine::DOCUMENT.store(true, Ordering::Relaxed);
+    DOCUMENT.store(true, Ordering::Relaxed);
     write_out(&(plain_json(json) + "\n"))
 }
+
+/// Says on stdout that the command failed, unless a whole document is there already. A reader that has gone, or a full disk, changes
+/// nothing: the exit code is the failure's.
+pub(crate) fn fail(machine: Machine, error: &str, exit_code: u8) {
+    if machine == Machine::Lines || !DOCUMENT.load(Ordering::Relaxed) {
+        let _ = print_json_text(&machine.text(error, exit_code));
+    }
+}
+
+/// A JSON document was printed.
+static DOCUMENT: AtomicBool = AtomicBool::new(false);
 
 /// Clears the screen where stdout is one, and writes `text` there as [`print`] does. Says whether somebody still reads it.
 pub(crate) fn print_screen(text: &str) -> bool {

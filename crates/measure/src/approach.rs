@@ -10,9 +10,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use sys::{endpoint, tcp};
 use units::Duration;
 
-use crate::client;
 use crate::error::connect_error;
-use crate::{MeasureError, Secret, Stop};
+use crate::{MeasureError, Secret, Stop, target};
 
 /// How a client comes to the far end. The default leaves all to the kernel.
 #[derive(Clone, Debug, Default)]
@@ -86,8 +85,8 @@ impl Approach {
     ///
     /// [`MeasureError::Target`] or [`MeasureError::Config`] with what to change.
     pub fn check_target(&self, target: &str) -> Result<(), MeasureError> {
-        if client::endpoint(target)?.ip().is_some() {
-            self.reachable(client::resolve(target, 0)?)?;
+        if target::endpoint(target)?.ip().is_some() {
+            self.reachable(target::resolve(target, 0)?)?;
         }
         Ok(())
     }

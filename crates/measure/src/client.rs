@@ -7,7 +7,6 @@ use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 
-use sys::endpoint::Endpoint;
 use sys::{clock, tcp};
 use units::{Bytes, Duration, Instant, Rate};
 
@@ -23,6 +22,7 @@ use crate::message::{self, Heard, Kind, MESSAGE_BYTES_MAX, Message, MessageError
 use crate::outcome::{EndResult, IdleRtt, Kept, Outcome};
 use crate::protocol::{PROTOCOL, TOKEN_BYTES};
 use crate::secret::{self, Nonce, Prover, Secret};
+use crate::target::resolve;
 use crate::tls::Side;
 use crate::transfer::{
     Ending, Flow, Patience, accompany, client_role, in_time, probe_congestion, set_options,
@@ -835,32 +835,6 @@ pub(crate) fn lost(trouble: Trouble, when: &'static str) -> MeasureError {
             when,
             detail: other.text(),
         },
-    }
-}
-
-/// Addresses of a target; only names ask the resolver.
-pub(crate) fn resolve(target: &str, default_port: u16) -> Result<Vec<SocketAddr>, MeasureError> {
-    let endpoint = endpoint(target)?;
-    endpoint
-        .resolve(default_port)
-        .map_err(|source| match source.kind() {
-            ErrorKind::InvalidInput => wrong(target, source.to_string()),
-            _ => MeasureError::Resolve {
-                host: endpoint.host().to_owned(),
-                source,
-            },
-        })
-}
-
-/// What was typed for a target.
-pub(crate) fn endpoint(target: &str) -> Result<Endpoint, MeasureError> {
-    Endpoint::parse(target).map_err(|problem| wrong(target, problem))
-}
-
-fn wrong(target: &str, problem: String) -> MeasureError {
-    MeasureError::Target {
-        target: target.to_owned(),
-        problem,
     }
 }
 

@@ -91,6 +91,7 @@ mod spend;
 pub mod stamp;
 mod stop;
 mod tally;
+mod target;
 mod tls;
 mod transfer;
 mod transfer_udp;

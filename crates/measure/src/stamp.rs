@@ -23,7 +23,7 @@ use wire::stamp::{
     ErrorEstimate, Format, PACKET_BYTES, ReflectorPacket, SenderPacket, Timestamp, mark_extensions,
 };
 
-use crate::client::resolve;
+use crate::target::resolve;
 use crate::transfer::in_time;
 use crate::wait::{TICK, wait_for};
 use crate::{Approach, MeasureError, Stop};

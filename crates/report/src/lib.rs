@@ -16,7 +16,9 @@ macro_rules! put {
 
 pub mod folder;
 pub mod html;
+pub mod machine;
 mod series;
+pub mod shown;
 pub mod svg;
 pub mod table;
 pub mod terminal;

@@ -25,8 +25,8 @@ use report::model::Run;
 use crate::args::ServeArgs;
 use crate::print;
 use crate::print::copy::live::{Live, Show};
-use crate::print::copy::shown::Shown;
 use doctor::observer::Beside;
+use report::shown::Shown;
 use rules::RulesArg;
 
 /// What `goodput copy` takes.

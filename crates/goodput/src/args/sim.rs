@@ -1,17 +1,22 @@
 //! `goodput sim`: a path file in virtual time.
 
-mod pacing;
-
 use std::path::PathBuf;
 
-use analyse::sim::{self, Hystart, Plan, Simulated};
+use analyse::sim::{self, Hystart, PacingWish, Plan, Simulated};
 use clap::{Args, ValueEnum};
 use fault::{Failure, Verdict};
 use job::{Context, Target};
 use units::{Bytes, Duration};
 
-use self::pacing::PacingArg;
 use crate::print;
+
+/// One word of `--pacing`: a way to pace, or a range of gaps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PacingArg(pub(crate) Vec<PacingWish>);
+
+fn pacing(typed: &str) -> Result<PacingArg, String> {
+    sim::pacing(typed).map(PacingArg)
+}
 
 /// What `goodput sim` takes.
 #[derive(Clone, Debug, Args)]
@@ -44,7 +49,7 @@ pub(crate) struct SimArgs {
     /// Linux), exact (that rate itself, packet by packet), a rate of payload such as 900Mb/s, auto (the rate is
     /// found on the way), gap=OCTETS between frames on the sender's line or gap=600..800/20, app=RATE:SIZE (writes
     /// of that size), limit=SIZE in flight
-    #[arg(long, value_name = "HOW", default_value = "off", value_parser = pacing::pacing, value_delimiter = ',')]
+    #[arg(long, value_name = "HOW", default_value = "off", value_parser = pacing, value_delimiter = ',')]
     pub(crate) pacing: Vec<PacingArg>,
     /// Room of the queue before the slowest link, several after commas [default: the path file's]
     #[arg(long, value_name = "SIZE", value_delimiter = ',')]

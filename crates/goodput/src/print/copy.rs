@@ -1,7 +1,6 @@
 //! What is printed of a copy: its progress, and its result.
 
 pub(crate) mod live;
-pub(crate) mod shown;
 
 use std::path::Path;
 
@@ -10,7 +9,7 @@ use report::model::{ResultRecord, Run};
 
 use crate::args::copy::CopyFormat;
 use crate::print;
-use shown::Shown;
+use report::shown::Shown;
 
 /// Prints the result, and where its report is.
 pub(crate) fn result(

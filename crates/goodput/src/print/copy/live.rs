@@ -14,9 +14,9 @@ use report::model::{CopyConnection, CopyInterval, CopyNote, CopyQuic};
 use serde::Serialize;
 use units::Rate;
 
-use super::shown::Shown;
 use crate::args::copy::CopyFormat;
 use crate::print;
+use report::shown::Shown;
 
 /// How often there is a line where they do not replace each other.
 const SECOND: Duration = Duration::from_secs(1);

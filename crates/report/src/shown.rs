@@ -3,18 +3,18 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use report::model::Run;
+use crate::model::Run;
 
 /// Notes that are remembered, at most; a far side may have any number.
 const NOTES_MAX: usize = 10_000;
 
 /// The notes. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Shown(Arc<Mutex<HashSet<String>>>);
+pub struct Shown(Arc<Mutex<HashSet<String>>>);
 
 impl Shown {
     /// Remembers a note that is about to be printed; whether it was not before.
-    pub(crate) fn is_new(&self, text: &str) -> bool {
+    pub fn is_new(&self, text: &str) -> bool {
         let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match notes.len() < NOTES_MAX {
             true => notes.insert(text.to_owned()),
@@ -23,7 +23,7 @@ impl Shown {
     }
 
     /// A run without the notes that were printed.
-    pub(crate) fn without(&self, run: &Run) -> Run {
+    pub fn without(&self, run: &Run) -> Run {
         let notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut run = run.clone();
         if let Some(copy) = &mut run.copy {
@@ -37,7 +37,7 @@ impl Shown {
 
 #[cfg(test)]
 mod tests {
-    use report::model::Copy;
+    use crate::model::Copy;
 
     use super::*;
 

@@ -1,24 +1,21 @@
-//! One word of `goodput sim --pacing`.
+//! How a simulated sender is to be paced, as people type it.
 
-use analyse::sim::PacingWish;
 use units::{Bytes, Rate};
 
-/// One word of `--pacing`: a way to pace, or a range of gaps.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PacingArg(pub(crate) Vec<PacingWish>);
+use super::PacingWish;
 
-/// Reads one word of `--pacing`.
+/// Reads one word, such as `off`, `gap=720`, `gap=600..800/20`, `app=900Mb/s:1MiB` or a rate; a range is each of its gaps.
 ///
 /// # Errors
 /// What was expected.
-pub(crate) fn pacing(typed: &str) -> Result<PacingArg, String> {
+pub fn pacing(typed: &str) -> Result<Vec<PacingWish>, String> {
     let wish = match typed {
         "off" => PacingWish::Off,
         "window" => PacingWish::Window,
         "exact" => PacingWish::Exact,
         "auto" => PacingWish::Auto,
         _ => match typed.split_once('=') {
-            Some(("gap", gaps)) => return self::gaps(gaps).map(PacingArg),
+            Some(("gap", gaps)) => return self::gaps(gaps),
             Some(("app", writes)) => writes_of(writes)?,
             Some(("limit", size)) => {
                 let most: Bytes = size.parse().map_err(|e| format!("limit={size}: {e}"))?;
@@ -27,7 +24,7 @@ pub(crate) fn pacing(typed: &str) -> Result<PacingArg, String> {
             _ => PacingWish::Rate(rate(typed)?),
         },
     };
-    Ok(PacingArg(vec![wish]))
+    Ok(vec![wish])
 }
 
 /// `720`, or `600..800/20`.
@@ -85,7 +82,7 @@ mod tests {
     use super::*;
 
     fn read(typed: &str) -> Vec<String> {
-        let wishes = pacing(typed).unwrap().0;
+        let wishes = pacing(typed).unwrap();
         wishes.iter().map(ToString::to_string).collect()
     }
 

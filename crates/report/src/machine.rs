@@ -1,13 +1,12 @@
 //! Failures for programs that asked for machine-readable output: an object on stdout, since nothing else says why there is none.
 
 use std::ffi::OsStr;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
 /// The layout that the command line asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Machine {
+pub enum Machine {
     /// One JSON document.
     Json,
     /// An object a line.
@@ -19,7 +18,7 @@ pub(crate) enum Machine {
 impl Machine {
     /// What the words of a command line ask for, also where the rest of them makes no sense. Words behind `--` are not the
     /// command's.
-    pub(crate) fn asked<'a>(words: impl Iterator<Item = &'a OsStr>) -> Option<Self> {
+    pub fn asked<'a>(words: impl Iterator<Item = &'a OsStr>) -> Option<Self> {
         let mut found = None;
         let mut format_follows = false;
         for word in words
@@ -42,16 +41,8 @@ impl Machine {
         found
     }
 
-    /// Says on stdout that the command failed, unless a whole document is there already. A reader that has gone, or a full disk,
-    /// changes nothing: the exit code is the failure's.
-    pub(crate) fn fail(self, error: &str, exit_code: u8) {
-        let text = self.text(error, exit_code);
-        if self == Self::Lines || !DOCUMENT.load(Ordering::Relaxed) {
-            let _ = super::print_json_text(&text);
-        }
-    }
-
-    fn text(self, error: &str, exit_code: u8) -> String {
+    /// A failure in this layout.
+    pub fn text(self, error: &str, exit_code: u8) -> String {
         match self {
             Self::Json => json!({"error": error, "exit_code": exit_code}).to_string(),
             Self::Lines => {
@@ -64,9 +55,6 @@ impl Machine {
         }
     }
 }
-
-/// A JSON document was printed.
-pub(super) static DOCUMENT: AtomicBool = AtomicBool::new(false);
 
 #[cfg(test)]
 mod tests {
