@@ -183,6 +183,7 @@ fn plan_of(
 
 /// Refuses what does not go together.
 fn check(request: &Request, from: &[Operand], to: &Operand) -> Result<(), Failure> {
+    far::rsh_words(&request.rsh)?;
     let first = from.first().map(Operand::place);
     if from.iter().any(|operand| Some(operand.place()) != first) {
         return Err(Failure::usage(

@@ -23,6 +23,7 @@ use crate::{Cipher, Way};
 use units::text::plain;
 
 use self::reported::Reported;
+pub(super) use self::started::rsh_words;
 use self::started::{Far, START_BESIDE, dial_inside, hurry_when_gone};
 use super::job::{self, Job, Meets, Ready, Reply};
 use super::limits::Limits;

@@ -169,7 +169,7 @@ pub(crate) struct CopyArgs {
     /// Check what arrives and write none of it, nor change anything else at the destination: to see what the rest can do
     #[arg(long, conflicts_with = "delete")]
     null_sink: bool,
-    /// What starts a shell on the far host
+    /// What starts a shell on the far host, with quotes as in a shell
     #[arg(
         short = 'e',
         long,

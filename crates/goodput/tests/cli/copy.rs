@@ -35,6 +35,32 @@ fn copy(scratch: &Scratch, args: &[&str]) -> Command {
     scratch.goodput(&all)
 }
 
+#[test]
+fn what_starts_a_shell_is_quoted_as_for_a_shell() {
+    let scratch = Scratch::new();
+    scratch.write("file", "some text");
+    fs::create_dir(scratch.path("a folder")).unwrap();
+    let checks = "[ \"$1\" = -o ] && [ \"$2\" = 'LogLevel ERROR' ] || exit 9\nshift 2\n";
+    let script = RSH.replacen("shift\n", &format!("{checks}shift\n"), 1);
+    let program = executable(&scratch, "a folder/rsh", &script);
+    let far = format!("localhost:{}/", scratch.path("there").display());
+    let quoted = format!("'{}' -o \"LogLevel ERROR\"", program.display());
+    let copy = |rsh: &str| {
+        let args = ["copy", "-e", rsh, "--far-goodput", BINARY, "file", &far];
+        scratch.run(scratch.goodput(&args))
+    };
+    fs::create_dir(scratch.path("there")).unwrap();
+    let ended = copy(&quoted);
+    assert_eq!(ended.code(), 0, "{ended:#?}");
+    assert_eq!(
+        fs::read_to_string(scratch.path("there/file")).unwrap(),
+        "some text"
+    );
+    for wrong in ["ssh -o 'LogLevel", "", " "] {
+        copy(wrong).fails_with(2, &["--rsh", "LogLevel ERROR"]);
+    }
+}
+
 /// Everything about a tree that a copy keeps.
 fn tree(top: &Path) -> BTreeMap<PathBuf, String> {
     let mut all = BTreeMap::new();

@@ -517,11 +517,29 @@ impl Drop for Held {
 
 /// A command on the far host.
 fn shell(request: &Request, host: &str, what: &str) -> Command {
-    let mut words = request.rsh.split_whitespace();
-    let mut command = Command::new(words.next().unwrap_or("ssh"));
-    command.args(words);
+    let words = rsh_words(&request.rsh).unwrap_or_default();
+    let (program, args) = words
+        .split_first()
+        .map_or(("ssh", &[][..]), |(p, a)| (p, a));
+    let mut command = Command::new(program);
+    command.args(args);
     command.arg(host).arg(what);
     command
+}
+
+/// The words of what starts a shell, with quotes as a shell reads them (POSIX.1, section 2.2).
+///
+/// # Errors
+///
+/// A usage failure for a quote that is not closed, and for no word at all.
+pub(in crate::task) fn rsh_words(typed: &str) -> Result<Vec<String>, Failure> {
+    let words = shlex::split(typed).filter(|words| !words.is_empty());
+    words.ok_or_else(|| {
+        Failure::usage(format!(
+            "--rsh {typed:?}: expected a command and its arguments, quoted as for a shell, such as \
+             ssh -o 'LogLevel ERROR'"
+        ))
+    })
 }
 
 /// Starts a shell, and has its connection send without delay from the first byte on. OpenSSH asks for that (`TCP_NODELAY` in
