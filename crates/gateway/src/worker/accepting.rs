@@ -115,6 +115,19 @@ impl Worker {
         self.orders.own().contains(&ends)
     }
 
+    /// Connects to the target on the gateway's own account. Another worker may accept the connection before connect(2) has come
+    /// back: it finds out whose it is only when that is written down.
+    fn connect_to(&self, target: SocketAddr, zone: Zone) -> io::Result<(TcpStream, Ends)> {
+        let mut all = self.orders.own();
+        let server = sockets::connect_openly(target, self.config.zone(zone))?;
+        let own = Ends {
+            client: server.local_addr()?,
+            server: at_loopback(target),
+        };
+        all.insert(own);
+        Ok((server, own))
+    }
+
     /// Somebody connected openly: go on to the target.
     fn go_on(&mut self, client: TcpStream, from: SocketAddr, zone: Zone, target: SocketAddr) {
         let ends = Ends {
@@ -154,13 +167,8 @@ impl Worker {
             self.note(Event::Refused, why, about);
             return refused(&"a rule or a limit forbids it");
         }
-        let connected = sockets::connect_openly(target, self.config.zone(zone.other()));
-        let placed = connected.and_then(|server| {
-            let own = Ends {
-                client: server.local_addr()?,
-                server: at_loopback(target),
-            };
-            self.orders.own().insert(own);
+        let connected = self.connect_to(target, zone.other());
+        let placed = connected.and_then(|(server, own)| {
             self.place(Connecting {
                 server,
                 ends,
@@ -175,6 +183,9 @@ impl Worker {
                 answered: false,
                 seen: EventFlags::empty(),
                 own: Some(own),
+            })
+            .inspect_err(|_| {
+                self.orders.own().remove(&own);
             })
         });
         match placed {
