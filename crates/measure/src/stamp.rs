@@ -118,7 +118,7 @@ impl Probing {
     }
 }
 
-/// Sends probes to a reflector, as [`sys::endpoint::Endpoint`] reads it; port 862 unless told. When `stop` is raised, what came so far comes back.
+/// Sends probes to a reflector, as [`sys::endpoint::Endpoint`] reads it; port 862 by default. When `stop` is raised, what came so far comes back.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! `goodput copy` where something is wrong for good: told at once, and by a dry run as by a real one.
+//! `goodput copy` where something is wrong for good: refused at once, by a dry run as by a real one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
