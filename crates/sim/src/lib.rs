@@ -7,11 +7,13 @@
 #![forbid(unsafe_code)]
 
 mod agenda;
+mod disturbance;
 mod flow;
 mod gaps;
 mod tap;
 mod world;
 
+pub use disturbance::{Disturbance, Late};
 pub use flow::{FlowInfo, FlowSpec};
 pub use gaps::Gaps;
 pub use tap::{Passed, What};

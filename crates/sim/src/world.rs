@@ -13,6 +13,7 @@ use tcp::{Ack, AckRun, Burst, Sender};
 use units::{Duration, Instant, Rate};
 
 use crate::agenda::Agenda;
+use crate::disturbance::{Disturbance, Disturbed};
 use crate::flow::{Flow, FlowInfo, FlowSpec};
 use crate::tap::{Passed, Tap, What};
 
@@ -110,6 +111,8 @@ pub struct World {
     stretches: Vec<Stretch>,
     counters: Vec<[Counters; 2]>,
     arriving: Vec<Option<Arriving>>,
+    /// Directions at whose end something happens beside the path.
+    disturbed: Vec<Option<Disturbed>>,
     flows: Vec<Flow>,
     buses: Vec<Bus>,
     /// For each flow, there and back, and each direction of a link: the direction behind it.
@@ -218,6 +221,7 @@ impl World {
             now: Instant::ZERO,
             counters: vec![<[Counters; 2]>::default(); links.len()],
             arriving: vec![None; ways],
+            disturbed: std::iter::repeat_with(|| None).take(ways).collect(),
             links,
             specs,
             stretches: vec![Stretch::default(); ways],
@@ -263,6 +267,16 @@ impl World {
             }
         }
         self.now = self.now.max(to);
+    }
+
+    /// What a direction of a link does to packets that arrive at its end, where a flow ends there.
+    pub fn disturb(&mut self, hop: Hop, plan: Disturbance) {
+        self.disturbed[direction_of(hop)] = Some(Disturbed::new(plan));
+    }
+
+    /// Packets that were lost by [`Self::disturb`].
+    pub fn lost_besides(&self) -> u64 {
+        self.disturbed.iter().flatten().map(Disturbed::lost).sum()
     }
 
     /// From now on packets are kept as they pass the senders' own lines, `packets_max` of them.
@@ -318,7 +332,7 @@ impl World {
             let now = self.now;
             let arriving = match self.arriving[direction] {
                 Some(arriving) => arriving,
-                None => match self.take_train(direction, now) {
+                None => match self.next_train(direction, now) {
                     Some(train) => Arriving {
                         train,
                         taken: 0,
@@ -331,7 +345,9 @@ impl World {
                 },
             };
             let behind = self.behind(direction, &arriving.train);
-            if behind != NONE {
+            if arriving.times.at() > now && self.disturbed[direction].is_some() {
+                self.arriving[direction] = Some(arriving);
+            } else if behind != NONE {
                 self.arriving[direction] = None;
                 self.send(behind, arriving.train);
             } else {
@@ -343,6 +359,26 @@ impl World {
                 return;
             }
             self.now = at;
+        }
+    }
+
+    /// What comes out of a direction next, after what happens at its end.
+    fn next_train(&mut self, direction: usize, now: Instant) -> Option<Train> {
+        if self.disturbed[direction].is_none() {
+            return self.take_train(direction, now);
+        }
+        loop {
+            let rest = self.disturbed[direction].as_mut()?.take_rest();
+            let train = match rest {
+                Some(train) => train,
+                None => self.take_train(direction, now)?,
+            };
+            if self.behind(direction, &train) != NONE {
+                return Some(train);
+            }
+            if let Some(train) = self.disturbed[direction].as_mut()?.pass(train) {
+                return Some(train);
+            }
         }
     }
 
@@ -382,6 +418,12 @@ impl World {
     fn set_link(&mut self, direction: usize) {
         let at = match &self.arriving[direction] {
             Some(arriving) => arriving.times.at(),
+            None if self.disturbed[direction]
+                .as_ref()
+                .is_some_and(Disturbed::has_rest) =>
+            {
+                self.now
+            }
             None => self.links[direction / 2]
                 .next_train(way_of(direction))
                 .unwrap_or(Instant::MAX),

@@ -2,7 +2,7 @@
 
 use link::spec::{DirectionSpec, DisciplineSpec, LossSpec, RateSpec, ServerSpec};
 use link::{Change, QueueLimits, Way};
-use sim::{BusSpec, FlowInfo, FlowSpec, Hop, LinkSpec, What, World, WorldSpec};
+use sim::{BusSpec, Disturbance, FlowInfo, FlowSpec, Hop, Late, LinkSpec, What, World, WorldSpec};
 use tcp::{Algorithm, Hystart, Pacing, ReceiverConfig, SenderConfig};
 use units::{Bytes, Duration, Instant, Rate};
 
@@ -412,4 +412,42 @@ fn the_tap_shows_gaps_to_the_nanosecond() {
     // 2,026 octets of 8 ns.
     assert!(data.windows(2).all(|w| w[1] - w[0] == 16_208));
     assert!(world.watched().is_empty());
+}
+
+#[test]
+fn what_arrives_late_lengthens_the_round_trip_of_a_window_and_what_is_lost_besides_is_sent_again() {
+    let case = Case {
+        rate: 1_000_000_000,
+        rtt_ms: 80,
+        ..CASE
+    };
+    let (ms, end) = (Duration::from_ms, Instant::ZERO + Duration::from_s(8));
+    let mut spec = spec(&case);
+    spec.flows[0].sender.buffer_segments = 20;
+    let run = |disturbance: Option<Disturbance>| {
+        let mut world = World::new(spec.clone()).unwrap();
+        if let Some(plan) = disturbance {
+            let last = *spec.flows[0].forward.last().unwrap();
+            world.disturb(last, plan);
+        }
+        world.run_until(end);
+        (world.flow(0), world.lost_besides())
+    };
+    let (alone, _) = run(None);
+    let late = Late {
+        from: Instant::ZERO,
+        to: end,
+        by: ms(20),
+    };
+    let (slowed, _) = run(Some(Disturbance {
+        late: [late].into(),
+        ..Disturbance::default()
+    }));
+    let share = slowed.received_bytes as f64 / alone.received_bytes as f64;
+    assert!((share - 0.8).abs() < 0.01, "{share}");
+    let (hurt, lost) = run(Some(Disturbance {
+        losses: [(Instant::ZERO + ms(1_000), 3)].into(),
+        ..Disturbance::default()
+    }));
+    assert_eq!((lost, hurt.sender.unwrap().retransmitted), (3, 3));
 }
