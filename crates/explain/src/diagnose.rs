@@ -33,14 +33,13 @@ pub struct Diagnosis {
 /// on the path may be blamed.
 pub fn diagnose(evidence: &Evidence) -> Diagnosis {
     let facts = Facts::of(evidence);
-    let findings = if obstacle(evidence, &facts).is_none() {
-        rules::findings(&Case {
-            evidence,
-            facts: &facts,
-        })
-    } else {
-        Vec::new()
-    };
+    let mut findings = rules::findings(&Case {
+        evidence,
+        facts: &facts,
+    });
+    if obstacle(evidence, &facts, findings.first()).is_some() {
+        findings.clear();
+    }
     let verdict = verdict(evidence, &facts, &findings);
     Diagnosis {
         shares: facts.shares,
@@ -52,8 +51,9 @@ pub fn diagnose(evidence: &Evidence) -> Diagnosis {
 }
 
 /// Why no verdict can be given at all.
-fn obstacle(evidence: &Evidence, facts: &Facts) -> Option<&'static str> {
-    if evidence.lab_trusted == Some(false) {
+fn obstacle(evidence: &Evidence, facts: &Facts, main: Option<&Finding>) -> Option<&'static str> {
+    let binds = |main| binds_all_the_same(evidence, facts, main);
+    if evidence.lab_trusted == Some(false) && !main.is_some_and(binds) {
         return Some(
             "The lab fell behind, so this run says nothing about the path: \
              lower the path's rate or free the CPU, and run again",
@@ -63,6 +63,20 @@ fn obstacle(evidence: &Evidence, facts: &Facts) -> Option<&'static str> {
         .then_some("No payload arrived, so there is nothing to explain")
 }
 
+/// Whether a buffer or a window limits the transfer whatever a late lab did: lateness makes round trips longer, no buffer
+/// smaller, and without it the transfer would still be far below what the path can carry.
+#[allow(clippy::cast_precision_loss, reason = "rates far below 2^53")]
+fn binds_all_the_same(evidence: &Evidence, facts: &Facts, main: &Finding) -> bool {
+    let is_window = matches!(main.cause, Cause::ReceiveWindow | Cause::SendBuffer);
+    let (Some(slowed), Some(achievable)) = (evidence.lab_slowed, facts.achievable) else {
+        return false;
+    };
+    let without_lab = facts.goodput.as_bits_per_second() as f64 * (1.0 + slowed);
+    is_window
+        && main.confidence >= CONCLUSIVE
+        && without_lab < achievable.as_bits_per_second() as f64 * FAR_BELOW
+}
+
 fn verdict(evidence: &Evidence, facts: &Facts, findings: &[Finding]) -> Verdict {
     let without_cause = |sentence: String| Verdict {
         sentence,
@@ -70,7 +84,7 @@ fn verdict(evidence: &Evidence, facts: &Facts, findings: &[Finding]) -> Verdict 
         healthy: false,
         conclusive: false,
     };
-    if let Some(sentence) = obstacle(evidence, facts) {
+    if let Some(sentence) = obstacle(evidence, facts, findings.first()) {
         return without_cause(sentence.to_owned());
     }
     let Some(main) = findings.first() else {
@@ -111,3 +125,6 @@ fn lower_first(text: &str) -> String {
     let first = chars.next().map(|c| c.to_ascii_lowercase());
     first.into_iter().chain(chars).collect()
 }
+
+/// Of what the path can carry.
+const FAR_BELOW: f64 = 0.8;

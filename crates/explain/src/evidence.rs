@@ -57,6 +57,10 @@ pub struct Evidence {
     pub buffers: BufferModel,
     /// Whether the lab that carried the path kept up; `None` on a real network.
     pub lab_trusted: Option<bool>,
+    /// Where the lab's own lateness and losses did nothing worse than slow the transfer: by this share of the goodput at most.
+    pub lab_slowed: Option<f64>,
+    /// Frames that the lab lost by itself: no losses of the path.
+    pub lab_losses: u64,
 }
 
 /// Which host sends.

@@ -52,7 +52,9 @@ pub struct Facts {
     pub retransmitted_segments: u64,
     /// Of these, needless: the peer reported a duplicate (DSACK).
     pub spurious_segments: u64,
-    /// Retransmitted and not needless, as a share of the sent.
+    /// Of these, at most so many answer losses of the lab that carried the path.
+    pub lab_losses: u64,
+    /// Retransmitted for a loss of the path, as a share of the sent.
     pub loss_rate: f64,
     /// Segments retransmitted during the ramp.
     pub retransmitted_in_ramp_segments: u64,
@@ -182,10 +184,11 @@ impl Facts {
         self.attributed.unwrap_or(network)
     }
 
-    /// Retransmissions that answer a loss.
+    /// Retransmissions that answer a loss of the path.
     pub fn lost_segments(&self) -> u64 {
         self.retransmitted_segments
             .saturating_sub(self.spurious_segments)
+            .saturating_sub(self.lab_losses)
     }
 
     /// True when the median cwnd of the last reading is well above that of the first.
@@ -274,6 +277,7 @@ impl Facts {
         self.retransmitted_segments = grown(counted, retransmissions);
         self.spurious_segments = grown(counted, |i| i.dsack_dups).min(self.retransmitted_segments);
         self.timeouts = grown(counted, |i| i.total_rto);
+        self.lab_losses = evidence.lab_losses;
         self.loss_rate = share_of(self.lost_segments(), self.sent_segments);
         self.lost_at_full_queue = self.share_lost_at_full_queue(counted);
         self.lost_below_rate = self.share_lost_below_rate(counted);

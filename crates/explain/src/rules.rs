@@ -42,6 +42,7 @@ pub(crate) fn findings(case: &Case<'_>) -> Vec<Finding> {
         application::idle_sender,
         application::paced_sender,
         application::slow_reader,
+        application::late_reader,
         short::slow_start,
         short::still_growing,
     ];

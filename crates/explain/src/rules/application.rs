@@ -115,6 +115,57 @@ pub(crate) fn slow_reader(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
+/// The receiving application reads, but late, so that its kernel never raised the buffer.
+pub(crate) fn late_reader(case: &Case<'_>) -> Option<Finding> {
+    let window = case.facts.peer_window.filter(|_| never_grew(case))?;
+    let room = case.window(Buffer::Receive)?;
+    let share = case.facts.attributed?.receive_window;
+    let place = case.host_name(Host::Receiver);
+    let mut evidence = vec![
+        format!(
+            "{} of the sender's time went to the receive window (tcpi_rwnd_limited)",
+            text::percent(share)
+        ),
+        format!(
+            "the window (tcpi_snd_wnd) stays: median {}, {} to {}; the receive buffer on {place} may grow to {room}",
+            window.median, window.min, window.max
+        ),
+        "Linux raises it by what was read within a round trip, less what lies unread (tcp_rcv_space_adjust)".to_owned(),
+    ];
+    evidence.extend(cpu_line(case.evidence.receiver_cpu, place));
+    Some(Finding {
+        cause: Cause::Application,
+        title: format!(
+            "The application on {place} reads too late for its kernel to open the window beyond {}: {}{}",
+            window.max,
+            case.facts.goodput,
+            case.of_possible(),
+        ),
+        confidence: 0.9 * data(case.facts.intervals) * ramp(share, SHARE_MIN, 0.5),
+        share,
+        evidence,
+        remedy: Some(host_remedy(
+            "Give the receiver's application CPU time: what else runs there, or its priority",
+            case.remedy_host(Host::Receiver),
+        )),
+    })
+}
+
+/// True when the receive window limits at a small part of what its buffer may grow to, and does not move. Up to 64 KiB that
+/// is what a box between the hosts makes of windows.
+pub(crate) fn never_grew(case: &Case<'_>) -> bool {
+    let (Some(window), Some(shares)) = (case.facts.peer_window, case.facts.attributed) else {
+        return false;
+    };
+    let blamed = shares.receive_window >= SHARE_MIN && shares.receive_window > shares.send_buffer;
+    let tunes = case.evidence.receiver.rcvbuf_fixed.is_none();
+    let most = window.max.as_u64();
+    let small = case
+        .window(Buffer::Receive)
+        .is_some_and(|room| most <= room.as_u64() / GREW_PART);
+    blamed && tunes && small && most > u64::from(u16::MAX) + 1 && window.min.as_u64() >= most / 2
+}
+
 /// True when the window closes because data stays unread: it falls below a quarter of its own
 /// largest, and the rate is well below what even the median window would carry.
 ///
@@ -163,3 +214,5 @@ fn host_remedy(summary: &str, host: RemedyHost) -> Remedy {
 
 /// Below this share of the time an application is not worth a finding.
 const SHARE_MIN: f64 = 0.1;
+/// Of what the receive buffer allows: four doublings below it.
+const GREW_PART: u64 = 16;

@@ -21,7 +21,7 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Finding> {
     let shares = case.facts.attributed?;
     let share = shares.window();
     let main = main_buffer(case, shares);
-    if share < SHARE_MIN || (main == Buffer::Receive && application::reads_slowly(case)) {
+    if share < SHARE_MIN || (main == Buffer::Receive && reader_is_slow(case)) {
         return None;
     }
     let window = effective_window(case, main);
@@ -58,6 +58,11 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Finding> {
         evidence,
         remedy: Some(remedy),
     })
+}
+
+/// True when what is small about the window is not the buffer.
+fn reader_is_slow(case: &Case<'_>) -> bool {
+    application::reads_slowly(case) || application::never_grew(case)
 }
 
 /// Which of the two limits. The smaller window does where both clocks ran: a writer that waits for

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::scenario::{Scenario, host, load};
-use explain::{Diagnosis, HostConfig, HostLoad, ProbePlan, WriteCost, diagnose, next_probe};
+use explain::{
+    Diagnosis, Evidence, HostConfig, HostLoad, ProbePlan, WriteCost, diagnose, next_probe,
+};
 use throughput::{Cause, Probe, ProbeKind, Setting};
 use units::{Bytes, Duration, Rate};
 
@@ -293,6 +295,13 @@ fn ends_and_time() -> Vec<Scenario> {
         snd_wnd_bytes: [16_384, 3 << 20],
         ..Scenario::default()
     };
+    let late = Scenario {
+        name: "receiver reads late",
+        goodput: "7.5Mb/s",
+        shares: [0.0, 0.99, 0.0, 0.01],
+        snd_wnd_bytes: [80_896, 80_896],
+        ..Scenario::default()
+    };
     let short = Scenario {
         name: "short transfer",
         seconds: 0.5,
@@ -326,6 +335,7 @@ fn ends_and_time() -> Vec<Scenario> {
         trickle,
         paced,
         reader,
+        late,
         short,
         growing,
         fell_behind,
@@ -582,6 +592,9 @@ fn each_transfer_gets_its_cause() {
     receiver reads slowly
         application (confidence 0.90, share 0.90)
         The application on the far host reads too slowly: 80 Mb/s of 941.5 Mb/s possible; look for what keeps the receiver from reading: a busy CPU, a cipher, a rate limit of the application
+    receiver reads late
+        application (confidence 0.90, share 0.99)
+        The application on the far host reads too late for its kernel to open the window beyond 79 KiB: 7.5 Mb/s of 941.5 Mb/s possible; give the receiver's application CPU time: what else runs there, or its priority
     short transfer [inconclusive]
         short_transfer (confidence 1.00, share 1.00)
         The transfer ended in slow start after 500 ms; to fill 1 Gb/s over 85.02 ms it takes 935.2 ms; measure for 10 s; real transfers this short gain from streams
@@ -1192,4 +1205,65 @@ fn one_machine_is_called_both_ends() {
         title.starts_with("This machine, which is both ends, is the limit"),
         "{title}"
     );
+}
+
+/// Beyond what a box makes of windows, and far below what the buffer may grow to: the reader is late. Else the buffer is small.
+#[test]
+fn a_window_that_stays_far_below_its_buffer_is_the_readers() {
+    let cause = |window: u64, buffer: u64| {
+        let scenario = Scenario {
+            goodput: "7.5Mb/s",
+            shares: [0.0, 0.99, 0.0, 0.01],
+            snd_wnd_bytes: [window, window],
+            receiver: host(buffer, 64 << 20),
+            ..Scenario::default()
+        };
+        diagnose(&scenario.evidence()).findings[0].cause
+    };
+    // Half of a buffer is window, and a bit more.
+    assert_eq!(cause(80_896, 64 << 20), Cause::Application);
+    assert_eq!(cause(80_896, 1 << 20), Cause::ReceiveWindow);
+}
+
+/// A lab that only slows makes no buffer smaller; one that is worse, or a window near what the path carries, says nothing.
+#[test]
+fn a_window_that_binds_whatever_a_late_lab_did_is_named_all_the_same() {
+    let conclusive = |goodput: &'static str, slowed: Option<f64>| {
+        let scenario = Scenario {
+            goodput,
+            shares: [0.0, 0.97, 0.0, 0.03],
+            snd_wnd_bytes: [39_550, 39_550],
+            receiver: host(65_536, 64 << 20),
+            lab_trusted: Some(false),
+            ..Scenario::default()
+        };
+        let evidence = Evidence {
+            lab_slowed: slowed,
+            ..scenario.evidence()
+        };
+        diagnose(&evidence).verdict.conclusive
+    };
+    assert!(conclusive("3.6Mb/s", Some(0.3)));
+    assert!(!conclusive("3.6Mb/s", Some(220.0)));
+    assert!(!conclusive("3.6Mb/s", None));
+}
+
+/// What the lab lost is no loss of the path.
+#[test]
+fn losses_of_the_lab_are_not_blamed_on_the_path() {
+    let lost = |lab_losses| {
+        let scenario = Scenario {
+            loss: 1e-3,
+            goodput: "300Mb/s",
+            ..Scenario::default()
+        };
+        let evidence = Evidence {
+            lab_losses,
+            ..scenario.evidence()
+        };
+        diagnose(&evidence).facts.lost_segments()
+    };
+    let all = lost(0);
+    assert!(all > 100);
+    assert_eq!((lost(all - 1), lost(all), lost(all + 1)), (1, 0, 0));
 }
