@@ -8,7 +8,6 @@ mod cells;
 mod course;
 mod facts;
 mod judge;
-mod network;
 mod plan;
 mod words;
 
@@ -24,10 +23,10 @@ use units::Duration;
 
 use self::cells::Cell;
 use self::course::{Course, Outcome};
-pub use self::network::PacingWish;
-use self::network::Planned;
 pub use self::plan::Plan;
 pub use self::words::pacing;
+pub use lab::model::PacingWish;
+use lab::model::{self, Planned};
 pub use tcp::Hystart;
 
 /// A finished run.
@@ -67,9 +66,9 @@ pub fn simulate(plan: &Plan, context: &Context) -> Result<Simulated, Failure> {
     let cells = cells::cells(plan, path)?;
     // All are looked at before the first one runs.
     for cell in &cells {
-        network::plan(path, &cell.wishes)?;
+        model::plan(path, &cell.wishes)?;
     }
-    let planned = network::plan(path, &cells[0].wishes)?;
+    let planned = model::plan(path, &cells[0].wishes)?;
     let (time, ramp) = times(plan, path)?;
     let target = Target::Lab(plan.path.clone());
     let mut run = record::begin("sim", &target, context);
@@ -141,7 +140,7 @@ impl Simulations<'_> {
     fn of_all(&mut self, cells: &[Cell]) -> Result<(), Failure> {
         let mut lasts = None;
         for cell in cells {
-            let planned = network::plan(self.path, &cell.wishes)?;
+            let planned = model::plan(self.path, &cell.wishes)?;
             let Some(outcome) = self.of_one(cell, &planned)? else {
                 break;
             };

@@ -17,10 +17,12 @@ use report::RunFolder;
 use report::model::{Balance, FindingRecord, Phase, Run};
 use report::settling;
 use sys::bpf::{self, RENO_BY_ACKS};
+use units::Rate;
 
 use crate::legs;
 use crate::observer::Tool;
 use crate::record;
+use crate::scale::{self, Scale};
 use crate::session::{Extras, Measured, Site};
 use crate::watcher::Watcher;
 use fault::Failure;
@@ -37,6 +39,8 @@ pub struct Plan<'a> {
     pub verb: &'a str,
     /// The far end.
     pub target: Target,
+    /// How far a lab's path is scaled down, if at all.
+    pub scale: Option<Scale>,
     /// How to come to it.
     pub approach: Approach,
     /// The transfer.
@@ -74,6 +78,7 @@ impl Plan<'_> {
         Plan {
             verb,
             target,
+            scale: None,
             approach: Approach::default(),
             config: Config::default(),
             runs: PathBuf::from("runs"),
@@ -159,10 +164,15 @@ impl Finished {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn perform(
-    plan: Plan<'_>,
+    mut plan: Plan<'_>,
     context: &Context,
     watcher: &mut dyn Watcher,
 ) -> Result<Finished, Failure> {
+    if let Some(wanted) = plan.scale {
+        let (target, note) = scale::scaled(plan.target, wanted, &context.stop)?;
+        plan.target = target;
+        note.iter().for_each(|text| watcher.note(text));
+    }
     let mut config = plan.config.clone();
     let register = plan.reno_by_acks.then(bpf::register_reno_by_acks);
     let _registered = register.transpose().map_err(Failure::here)?;
@@ -398,7 +408,8 @@ impl Doctor<'_> {
             let Some(certificate) = measured.certificate.as_ref().filter(|c| !c.trusted()) else {
                 break;
             };
-            if self.context.stop.is_stopped() || measured.broken.is_some() {
+            let is_sure = self.plan.verb == "doctor" && measured.diagnosis.verdict.conclusive;
+            if is_sure || self.context.stop.is_stopped() || measured.broken.is_some() {
                 break;
             }
             self.watcher.note(&format!(
@@ -506,15 +517,16 @@ impl Doctor<'_> {
         };
         // The cause is proved by before and after; what limits the path now may stay open, but a lab
         // that fell behind proves nothing.
-        let trusted = after
-            .certificate
-            .as_ref()
-            .is_none_or(lab::Certificate::trusted);
-        verdict.conclusive &= trusted;
         let (was, is) = (
             before.outcome.goodput_after_ramp(),
             after.outcome.goodput_after_ramp(),
         );
+        // What a lab adds makes a transfer slower: a gain that is left all the same is proved.
+        let gained = is >= Rate::from_bits_per_second(was.as_bits_per_second() / 10 * GAIN_TENTHS);
+        let certificate = after.certificate.as_ref();
+        let slowed = certificate.is_some_and(|c| !c.trusted() && !c.is_faulty && gained);
+        let trusted = certificate.is_none_or(|c| c.trusted() || slowed);
+        verdict.conclusive &= trusted;
         let achievable = self
             .run
             .path
@@ -531,7 +543,12 @@ impl Doctor<'_> {
             .findings
             .first()
             .map_or("", |f| f.title.as_str());
-        verdict.sentence = if trusted {
+        verdict.sentence = if slowed {
+            format!(
+                "{title}. With the remedy it went from {was} to {is}{share}, and would have gone further on a machine \
+                 with time for it."
+            )
+        } else if trusted {
             format!("{title}. With the remedy it went from {was} to {is}{share}.")
         } else {
             format!("{title}. The lab fell behind while the remedy ran, so the gain is not proved.")
@@ -539,5 +556,7 @@ impl Doctor<'_> {
     }
 }
 
+/// A tenth more: chance proves nothing.
+const GAIN_TENTHS: u64 = 11;
 /// A lab that falls behind twice in a row runs on a machine that is too busy.
 const LAB_RETRIES: u32 = 1;

@@ -15,6 +15,7 @@ mod legs;
 pub mod messages;
 pub mod observer;
 pub mod record;
+mod scale;
 pub mod serve;
 pub mod session;
 pub mod stamp;
@@ -22,4 +23,5 @@ pub mod sweep;
 mod watcher;
 
 pub use doctor::{BalanceLog, FillGiven, Finished, Plan, perform};
+pub use scale::Scale;
 pub use watcher::{Silent, Watcher};

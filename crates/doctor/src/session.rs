@@ -12,7 +12,7 @@ use std::thread;
 
 use explain::{Diagnosis, Evidence, HostConfig, Prediction, ProbePlan, Scaling, WriteCost};
 use lab::path::HostSpec;
-use lab::{Certificate, Lab, PathFile};
+use lab::{Bulk, Certificate, Lab, PathFile, Traffic};
 use measure::iperf3::results::StreamResult;
 use measure::iperf3::{self, Half, Tested, Wish};
 use measure::{
@@ -21,7 +21,7 @@ use measure::{
 };
 use report::model::{Handshake, LoadLatency, Observer, UdpFacts};
 use throughput::{BufferModel, PathKnowledge, Probe, ProbeKind, StreamEvidence};
-use units::Rate;
+use units::{Bytes, Rate};
 
 use crate::buffers::granted;
 use crate::observer::Tool;
@@ -238,6 +238,7 @@ impl Site {
         let (transfer, certificate) = self.shown((name, false), config, &before, stop, watcher)?;
         let trusted = certificate.as_ref().map(Certificate::trusted);
         let mut evidence = evidence(&transfer, before.path, trusted);
+        of_lab(&mut evidence, certificate.as_ref());
         let mut diagnosis = explain::diagnose(&evidence);
         // An untrusted phase will be measured again, or stands for nothing.
         let ended = transfer.outcome.interrupted || transfer.broken.is_some();
@@ -318,7 +319,12 @@ impl Site {
             transfer(client, config, before, stop, watcher)
         });
         match phase {
-            Some(phase) => judged(transfer, phase.finish(), stop),
+            Some(phase) => {
+                let most = before.path.achievable_rate();
+                let told = transfer.as_ref().map(|t| traffic(t, most));
+                let traffic = told.unwrap_or_default();
+                judged(transfer, phase.finish_of(&traffic), stop)
+            }
             None => transfer.map(|t| (t, None)),
         }
     }
@@ -363,7 +369,8 @@ impl Site {
                 Ok((transfer, certificate)) => {
                     let trusted = certificate.as_ref().map(Certificate::trusted);
                     if trusted != Some(false) {
-                        let evidence = evidence(&transfer, before.path, trusted);
+                        let mut evidence = evidence(&transfer, before.path, trusted);
+                        of_lab(&mut evidence, certificate.as_ref());
                         return Some(plan.outcome(&evidence));
                     }
                 }
@@ -567,6 +574,71 @@ fn no_client() -> Failure {
     Failure::here("an iperf3 server has no session of ours")
 }
 
+/// What a transfer was to the lab that carried it.
+fn traffic(t: &Transfer, achievable: Option<Rate>) -> Traffic {
+    let config = &t.outcome.config;
+    let up = config.direction == Direction::Up;
+    let (sender, receiver) = match up {
+        true => (&t.near, &t.far.host),
+        false => (&t.far.host, &t.near),
+    };
+    let has_pace =
+        config.max_pacing.is_some() || config.finds_gap || config.evens || config.rate.is_some();
+    let is_plain = !has_pace && config.window_clamp.is_none() && config.segment_bytes.is_none();
+    let fixed = |asked: Option<Bytes>, granted: Bytes, tuned: Option<[u64; 3]>| match asked {
+        Some(_) => Some([granted.as_u64(); 3]),
+        None => tuned,
+    };
+    let (sent, received) = (&t.outcome.sender, &t.outcome.receiver);
+    let send_buffer = fixed(config.send_buffer, sent.send_buffer, sender.tcp_wmem_bytes);
+    let receive_buffer = fixed(
+        config.receive_buffer,
+        received.receive_buffer,
+        receiver.tcp_rmem_bytes,
+    );
+    match (config.transport, send_buffer, receive_buffer) {
+        (Transport::Udp, ..) => Traffic::Datagrams,
+        (Transport::Tcp, Some(send_buffer), Some(receive_buffer)) if is_plain => {
+            Traffic::Bulk(Bulk {
+                streams: config.streams,
+                congestion: (config.congestion.clone())
+                    .or_else(|| sender.congestion_control.clone())
+                    .unwrap_or_default(),
+                up,
+                duration: config.duration,
+                ramp: config.ramp,
+                send_buffer,
+                receive_buffer,
+                ends_waited: waited(sent) + waited(received),
+                headroom: achievable.map(|most| headroom(most, t.outcome.goodput_after_ramp())),
+            })
+        }
+        _ => Traffic::Other,
+    }
+}
+
+/// Share of the time that an end's busiest thread waited for a CPU.
+fn waited(end: &EndResult) -> f64 {
+    cost::load(end).map_or(0.0, |load| load.thread_waited)
+}
+
+/// How much more than `got` could have come, as a share of it.
+#[allow(clippy::cast_precision_loss, reason = "rates far below 2^53")]
+fn headroom(most: Rate, got: Rate) -> f64 {
+    most.as_bits_per_second() as f64 / got.as_bits_per_second().max(1) as f64 - 1.0
+}
+
+/// Puts the lab's own part into the evidence.
+fn of_lab(evidence: &mut Evidence, certificate: Option<&Certificate>) {
+    let Some(certificate) = certificate else {
+        return;
+    };
+    evidence.lab_losses = certificate.frames_lost_by_lab();
+    let ppm = certificate.error.goodput_ppm;
+    evidence.lab_slowed =
+        (!certificate.is_faulty).then(|| f64::from(u32::try_from(ppm).unwrap_or(u32::MAX)) / 1e6);
+}
+
 /// Puts transfer and certificate together; a transfer that failed since the lab did is the lab's
 /// failure, not the network's.
 fn judged(
@@ -747,7 +819,7 @@ fn hosts(config: &Config, near: &HostFacts, far: &HostFacts) -> (HostConfig, Hos
 fn write_cost(config: &Config) -> Option<WriteCost> {
     let costs = config.costs;
     (!costs.is_none()).then(|| WriteCost {
-        write: units::Bytes::new(config.block_bytes.into()),
+        write: Bytes::new(config.block_bytes.into()),
         call: costs.call,
         packet: costs.packet,
         copy: costs.copy,
@@ -774,7 +846,7 @@ fn evidence(t: &Transfer, path: PathKnowledge, lab_trusted: Option<bool>) -> Evi
             stream.samples.push(throughput::Sample {
                 t: sample.t,
                 info: sample.info,
-                app_bytes: units::Bytes::new(sample.app_bytes),
+                app_bytes: Bytes::new(sample.app_bytes),
             });
         }
     }
@@ -958,13 +1030,13 @@ mod tests {
                 packet: Duration::from_us(3),
                 copy: Some(Rate::from_bits_per_second(2_000_000_000)),
                 page: Duration::from_us(49),
-                page_size: units::Bytes::new(8_192),
+                page_size: Bytes::new(8_192),
             },
             ..Config::default()
         };
         let spent = config.costs.of_write(14_480, 10);
         let judged = write_cost(&config).unwrap().rate(1_448, 1).unwrap();
-        let wanted = Rate::average(units::Bytes::new(14_480), spent);
+        let wanted = Rate::average(Bytes::new(14_480), spent);
         let off = judged
             .as_bits_per_second()
             .abs_diff(wanted.as_bits_per_second());

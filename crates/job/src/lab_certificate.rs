@@ -18,6 +18,10 @@ pub fn certificate_json(c: &Certificate) -> Value {
     json!({
         "trusted": c.trusted(),
         "problems": c.problems,
+        "goodput_error_ppm": c.error.goodput_ppm,
+        "round_trip_error_ppm": c.error.round_trip_ppm,
+        "error_simulated": c.error.simulated,
+        "lapses": c.lapses,
         "probes": c.probes,
         "probes_lost": c.probes_lost,
         "delay_error_p50_ns": c.delay_error_p50_ns,

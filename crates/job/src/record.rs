@@ -155,7 +155,11 @@ pub fn of_file(path: &lab::PathFile) -> PathFacts {
         source: "configured".to_owned(),
         file: Some(path.file.display().to_string()),
         text: Some(path.text.clone()),
-        title: Some(path.title.clone()),
+        title: Some(match path.scaled_by {
+            1 => path.title.clone(),
+            by => format!("{} (rates and queues divided by {by})", path.title),
+        }),
+        scaled_by: Some(path.scaled_by).filter(|by| *by > 1),
         delay_forward_ns: Some(path.forward.delay.as_ns()),
         delay_backward_ns: Some(path.backward.delay.as_ns()),
         loss_forward: path.forward.loss,
@@ -236,6 +240,10 @@ pub fn certificate(c: &Certificate) -> model::Certificate {
     model::Certificate {
         trusted: c.trusted(),
         problems: c.problems.clone(),
+        goodput_error_ppm: c.kernel.is_none().then_some(c.error.goodput_ppm),
+        round_trip_error_ppm: c.kernel.is_none().then_some(c.error.round_trip_ppm),
+        error_simulated: c.error.simulated,
+        lapses: c.lapses.clone(),
         probes: c.probes,
         probes_lost: c.probes_lost,
         delay_error_p50_ns: c.delay_error_p50_ns,

@@ -4,8 +4,11 @@ use std::collections::HashMap;
 
 use units::Duration;
 
+use crate::consequence::{self, Added, Traffic, Uncertainty};
 use crate::forward::{DirectionCounts, PhaseCounts, ProbeSeen};
+use crate::lateness::Lateness;
 use crate::pace::KernelRun;
+use crate::path::{Hop, PathFile};
 use crate::probe::HostStamps;
 use crate::rate::RateError;
 
@@ -14,6 +17,12 @@ use crate::rate::RateError;
 pub struct Certificate {
     /// What was wrong, a line each; empty when the phase can be trusted.
     pub problems: Vec<String>,
+    /// At most so far is what was measured from what the path alone gives. Zero where the kernel ran the links.
+    pub error: Uncertainty,
+    /// It did worse than be late: what it carried may have been faster than the path.
+    pub is_faulty: bool,
+    /// What the lab did late or lost beyond what is usual, a line each, whatever that comes to.
+    pub lapses: Vec<String>,
     /// Probe frames compared.
     pub probes: u64,
     /// Probes that the path let through and that never arrived.
@@ -90,7 +99,12 @@ impl Certificate {
     }
 
     /// Judges a phase.
-    pub(crate) fn judge(mut counts: PhaseCounts, legs: &[Leg], device_drops: u64) -> Self {
+    pub(crate) fn judge(
+        mut counts: PhaseCounts,
+        legs: &[Leg],
+        device_drops: u64,
+        (path, traffic): (&PathFile, &Traffic),
+    ) -> Self {
         // What was due when the phase was over, or just before, had no chance to arrive.
         let reported_at = counts.reported_at;
         counts
@@ -114,7 +128,7 @@ impl Certificate {
             .collect();
         errors.sort_unstable();
         let mut certificate = Self {
-            problems: counts.failure.into_iter().collect(),
+            problems: counts.failure.take().into_iter().collect(),
             probes: errors.len() as u64,
             probes_lost: ways.iter().map(|(w, ..)| w.lost).sum(),
             delay_error_p50_ns: percentile(&errors, 500),
@@ -127,17 +141,54 @@ impl Certificate {
             cpu: counts.cpu,
             memory_bytes: counts.memory_bytes,
             kernel: None,
+            ..Self::default()
         };
         certificate.find_lost(device_drops, counts.receive_buffer_bytes);
         let (late, frames) = (certificate.frames_late(), certificate.frames());
         if late * LATE_SHARE_MAX_INVERSE > frames {
             let problem = format!("{late} of {frames} frames left more than 1 ms late");
-            certificate.problems.push(problem);
+            certificate.lapses.push(problem);
         }
         for (way, name, delay) in &ways {
-            certificate.problems.extend(way.problem(name, *delay));
+            certificate.problems.extend(way.fault(name, *delay));
+            certificate.lapses.extend(way.lapse(name, *delay));
         }
+        certificate.is_faulty = !certificate.problems.is_empty();
+        let mean = |way: usize| -> u64 {
+            let ways = ways.iter().skip(way).step_by(2);
+            ways.map(|(w, ..)| w.mean()).sum()
+        };
+        let added = Added {
+            probes_ns: [mean(0), mean(1)],
+            lost_sometime: certificate.probes_lost + device_drops,
+            frames: certificate.frames(),
+            ..added(path, counts)
+        };
+        certificate.error = consequence::error(path, traffic, &added);
+        certificate.weigh(traffic);
         certificate
+    }
+
+    /// A lapse is a problem where it may have made a difference.
+    fn weigh(&mut self, traffic: &Traffic) {
+        let Uncertainty {
+            goodput_ppm,
+            round_trip_ppm,
+            ..
+        } = self.error;
+        let worst = match traffic {
+            Traffic::Bulk(_) => goodput_ppm,
+            _ => goodput_ppm.max(round_trip_ppm),
+        };
+        // A bound is far from what happens: alone it is no reason for distrust.
+        let is_large = worst > ERROR_MAX_PPM && (self.error.simulated || !self.lapses.is_empty());
+        if is_large {
+            let most = worst.div_ceil(10_000);
+            self.problems.push(format!(
+                "what the lab added may have changed the result by up to {most} %"
+            ));
+            self.problems.extend(self.lapses.iter().cloned());
+        }
     }
 
     fn find_lost(&mut self, device_drops: u64, receive_buffer_bytes: u64) {
@@ -145,11 +196,11 @@ impl Certificate {
         if lost == 0 {
             return;
         }
-        self.problems
+        self.lapses
             .push(format!("the lab itself lost {lost} frames"));
         if self.forward.lost_receive + self.backward.lost_receive > 0 {
             let buffer = units::Bytes::new(receive_buffer_bytes);
-            self.problems.push(format!(
+            self.lapses.push(format!(
                 "its packet sockets were full: the kernel grants {buffer}; as root the lab takes \
                  more, without root sysctl net.core.rmem_max limits it"
             ));
@@ -187,29 +238,36 @@ struct Way {
 }
 
 impl Way {
-    /// What is wrong with this direction, if anything.
-    fn problem(&self, name: &str, delay: Duration) -> Option<String> {
-        let signed = |d: Duration| i64::try_from(d.as_ns()).unwrap_or(i64::MAX);
-        let share = |part: u64| Duration::from_ns(delay.as_ns() / part);
-        let median_max = signed(ERROR_P50_MAX.max(share(50)));
-        let p99_max = signed(ERROR_P99_MAX.max(share(5)));
-        let (p1, p50, p99) = (
-            percentile(&self.errors, 10),
-            percentile(&self.errors, 500),
-            percentile(&self.errors, 990),
-        );
-        let late = |ns: i64| Duration::from_ns(ns.unsigned_abs());
+    /// What its probes were late in the mean, in nanoseconds; none is early for that.
+    fn mean(&self) -> u64 {
+        let late = |ns: &i64| u64::try_from(*ns).unwrap_or(0);
+        let sum: u64 = self.errors.iter().map(late).sum();
+        sum.div_ceil(self.errors.len().max(1) as u64)
+    }
+
+    /// What makes its numbers worth nothing, if anything does.
+    fn fault(&self, name: &str, delay: Duration) -> Option<String> {
+        let p1 = percentile(&self.errors, 10);
         if self.seen == 0 {
             Some(format!("no probe frame came through {name}"))
-        } else if p50 > median_max {
-            Some(format!(
-                "half of the probes {name} were {} or more late",
-                late(p50)
-            ))
-        } else if p1 < -median_max {
+        } else if p1 < -median_max(delay) {
             Some(format!(
                 "1 % of the probes {name} were {} or more early",
                 late(p1)
+            ))
+        } else {
+            None
+        }
+    }
+
+    /// What it did later than usual.
+    fn lapse(&self, name: &str, delay: Duration) -> Option<String> {
+        let p99_max = signed(ERROR_P99_MAX.max(Duration::from_ns(delay.as_ns() / 5)));
+        let (p50, p99) = (percentile(&self.errors, 500), percentile(&self.errors, 990));
+        if p50 > median_max(delay) {
+            Some(format!(
+                "half of the probes {name} were {} or more late",
+                late(p50)
             ))
         } else if self.errors.len() >= PROBES_FOR_P99 && p99 > p99_max {
             Some(format!(
@@ -219,6 +277,47 @@ impl Way {
         } else {
             None
         }
+    }
+}
+
+fn signed(d: Duration) -> i64 {
+    i64::try_from(d.as_ns()).unwrap_or(i64::MAX)
+}
+
+fn late(ns: i64) -> Duration {
+    Duration::from_ns(ns.unsigned_abs())
+}
+
+fn median_max(delay: Duration) -> i64 {
+    signed(ERROR_P50_MAX.max(Duration::from_ns(delay.as_ns() / 50)))
+}
+
+/// What was late or lost on the way between the two hosts of the transfer.
+fn added(path: &PathFile, mut counts: PhaseCounts) -> Added {
+    let (from, to) = (path.transfer.from, path.transfer.to);
+    let mut way = |from, to| -> Lateness {
+        let hops = path.network.walk(from, to).unwrap_or_default();
+        let place = |hop: &Hop| hop.link * 2 + usize::from(!hop.forward);
+        let Some(last) = hops.last().map(place) else {
+            return Lateness::default();
+        };
+        let mut way = counts
+            .lateness
+            .get_mut(last)
+            .map(std::mem::take)
+            .unwrap_or_default();
+        // What was lost was lost before it entered the first link.
+        for before in hops.iter().map(place).filter(|at| *at != last) {
+            way.add_losses(counts.lateness.get(before));
+        }
+        way
+    };
+    let ways = [way(from, to), way(to, from)];
+    Added {
+        ways,
+        began: counts.began,
+        ended: counts.reported_at,
+        ..Added::default()
     }
 }
 
@@ -290,6 +389,8 @@ fn percentile(sorted: &[i64], per_mille: usize) -> i64 {
     sorted.get(rank - 1).copied().unwrap_or(0)
 }
 
+/// Of what a row judges.
+const ERROR_MAX_PPM: u64 = 50_000;
 /// One frame in twenty: beyond that the forwarder, not the path, sets the pace.
 const LATE_SHARE_MAX_INVERSE: u64 = 20;
 /// Or 2 % of the one-way delay where that is more: what moves a verdict on buffers by as much. A
@@ -345,6 +446,11 @@ mod tests {
         (counts, near, far)
     }
 
+    fn path() -> PathFile {
+        let text = "title = \"t\"\n[hosts.a]\n[hosts.b]\n[links.l]\nbetween = [\"a\", \"b\"]\ndelay = \"10ms\"\n";
+        PathFile::parse("t.toml".as_ref(), text).unwrap()
+    }
+
     fn judge((counts, near, far): Seen) -> Certificate {
         let leg = Leg {
             near,
@@ -353,7 +459,7 @@ mod tests {
             phase: 0,
             towards: ["towards the far host", "towards the near host"].map(str::to_owned),
         };
-        Certificate::judge(counts, &[leg], 0)
+        Certificate::judge(counts, &[leg], 0, (&path(), &Traffic::Other))
     }
 
     #[test]
@@ -368,17 +474,21 @@ mod tests {
     }
 
     #[test]
-    fn a_median_of_2_per_cent_of_the_delay_is_trusted_and_more_is_not() {
-        for (late, trusted) in [(200_000, true), (200_001, false)] {
-            assert_eq!(judge(phase(100, |_| late)).trusted(), trusted, "{late}");
+    fn a_median_of_2_per_cent_of_the_delay_is_usual_and_more_is_not() {
+        for (late, usual) in [(200_000, true), (200_001, false)] {
+            assert_eq!(
+                judge(phase(100, |_| late)).lapses.is_empty(),
+                usual,
+                "{late}"
+            );
         }
     }
 
     #[test]
-    fn a_99th_percentile_of_a_fifth_of_the_delay_is_trusted_and_more_is_not() {
-        for (late, trusted) in [(2_000_000, true), (2_000_001, false)] {
+    fn a_99th_percentile_of_a_fifth_of_the_delay_is_usual_and_more_is_not() {
+        for (late, usual) in [(2_000_000, true), (2_000_001, false)] {
             let c = judge(phase(100, |k| if k < 2 { late } else { 0 }));
-            assert_eq!(c.trusted(), trusted, "{late}");
+            assert_eq!(c.lapses.is_empty(), usual, "{late}");
         }
     }
 
@@ -394,9 +504,9 @@ mod tests {
     fn one_bad_direction_is_not_hidden_by_a_good_one() {
         let c = judge(phase(100, |k| if k < 2 { 50_000_000 } else { 0 }));
         assert!(
-            c.problems[0].contains("towards the far host"),
+            c.lapses[0].contains("towards the far host"),
             "{:?}",
-            c.problems
+            c.lapses
         );
     }
 
@@ -405,10 +515,10 @@ mod tests {
         let (counts, near, mut far) = phase(100, |_| 0);
         far.arrivals.remove(40);
         let c = judge((counts.clone(), near.clone(), far.clone()));
-        assert_eq!((c.probes_lost, c.trusted()), (1, false));
+        assert_eq!((c.probes_lost, c.lapses.is_empty()), (1, false));
         let mut dropped = counts;
         dropped.probes[80].due = None;
-        assert!(judge((dropped, near, far)).trusted());
+        assert!(judge((dropped, near, far)).lapses.is_empty());
     }
 
     #[test]
@@ -417,21 +527,35 @@ mod tests {
         far.arrivals.pop();
         let last_due = counts.probes.last().unwrap().due.unwrap();
         counts.reported_at = last_due + Duration::from_ms(99);
-        assert!(judge((counts.clone(), near.clone(), far.clone())).trusted());
+        let kept = judge((counts.clone(), near.clone(), far.clone()));
+        assert!(kept.lapses.is_empty());
         counts.reported_at = last_due + Duration::from_ms(100);
-        assert!(!judge((counts, near, far)).trusted());
+        assert!(!judge((counts, near, far)).lapses.is_empty());
     }
 
     #[test]
-    fn one_late_frame_in_twenty_is_trusted_and_more_is_not() {
-        for (late, trusted) in [(50, true), (51, false)] {
+    fn one_late_frame_in_twenty_is_usual_and_more_is_not() {
+        for (late, usual) in [(50, true), (51, false)] {
             let (mut counts, near, far) = phase(10, |_| 0);
             counts.directions = vec![DirectionCounts {
                 segments_out: 1_000,
                 segments_late: late,
                 ..DirectionCounts::default()
             }];
-            assert_eq!(judge((counts, near, far)).trusted(), trusted);
+            assert_eq!(judge((counts, near, far)).lapses.is_empty(), usual);
+        }
+    }
+
+    #[test]
+    fn lateness_of_5_per_cent_of_the_round_trip_is_trusted_and_more_is_not() {
+        // Of 20 ms.
+        for (late, trusted) in [(1_000_000, true), (1_000_001, false)] {
+            let c = judge(phase(100, |_| late));
+            assert_eq!(
+                c.error.round_trip_ppm.div_ceil(10),
+                5_000 + u64::from(!trusted)
+            );
+            assert_eq!((c.trusted(), c.is_faulty), (trusted, false), "{late}");
         }
     }
 

@@ -22,6 +22,7 @@ use wire::virtio::VirtioNetHdr;
 use crate::forward::{DirectionCounts, ProbeSeen};
 use crate::frames::Frames;
 use crate::groups::Grouping;
+use crate::lateness::Lateness;
 use crate::log::Logger;
 use crate::middlebox::Middleboxes;
 use crate::node::{Router, Rules, Switch};
@@ -118,6 +119,7 @@ struct Direction {
     middleboxes: Middleboxes,
     grouping: Grouping,
     counts: DirectionCounts,
+    lateness: Lateness,
     /// Where the rate is constant.
     meter: Option<RateMeter>,
     /// Its rate changes by plan, and is not measured against one of them.
@@ -266,6 +268,7 @@ impl Engine {
                     grouping: d.grouping,
                     stretch: link::spec::Stretch::default(),
                     counts: DirectionCounts::default(),
+                    lateness: Lateness::default(),
                     feeds: !is_port(d.to),
                     seen: Seen::default(),
                 };
@@ -693,6 +696,7 @@ impl Engine {
             }
             let direction = &mut self.directions[way];
             direction.counts.account(&release, now);
+            direction.lateness.account(&release, now);
             if let Some(meter) = &mut direction.meter {
                 meter_release(meter, &release, now);
             }
@@ -702,6 +706,7 @@ impl Engine {
         self.ports[port].in_batch = in_batch;
         if let Some(way) = last {
             self.directions[way].counts.lost_send += refused;
+            self.directions[way].lateness.lose(refused, now);
         }
     }
 
@@ -736,17 +741,22 @@ impl Engine {
         }
     }
 
-    /// A frame of port `port` was lost before it came in, for want of memory or by the kernel.
-    pub(crate) fn lost_at(&mut self, port: usize, why: Lost) {
-        let out = self.ports[port].out;
-        let counts = &mut self.directions[out].counts;
-        match why {
+    /// A frame of port `port` was lost before it came in, for want of memory or by the kernel; this was noticed at `now`.
+    pub(crate) fn lost_at(&mut self, port: usize, why: Lost, now: Instant) {
+        let direction = &mut self.directions[self.ports[port].out];
+        let counts = &mut direction.counts;
+        let lost = match why {
             Lost::Memory => {
                 counts.frames_in += 1;
                 counts.lost_memory += 1;
+                1
             }
-            Lost::Kernel(n) => counts.lost_receive += n,
-        }
+            Lost::Kernel(n) => {
+                counts.lost_receive += n;
+                n
+            }
+        };
+        direction.lateness.lose(lost, now);
     }
 
     /// Changes a direction from `at` on.
@@ -793,6 +803,11 @@ impl Engine {
         self.directions.iter().map(|d| &d.counts)
     }
 
+    /// What each direction was late since [`Self::reset_counts`].
+    pub(crate) fn lateness(&self) -> Vec<Lateness> {
+        self.directions.iter().map(|d| d.lateness.clone()).collect()
+    }
+
     /// Counts anew.
     pub(crate) fn reset_counts(&mut self) {
         for direction in &mut self.directions {
@@ -834,6 +849,7 @@ impl Direction {
     /// Counts and measures anew. Only what leaves by a port is measured.
     fn reset(&mut self) {
         self.counts = DirectionCounts::default();
+        self.lateness = Lateness::default();
         let measured = !self.changes_rate && !self.feeds;
         self.meter = meter_of(&self.spec).filter(|_| measured);
     }

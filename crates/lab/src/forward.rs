@@ -18,6 +18,7 @@ use sys::sched::{self, Readable};
 use units::{Duration, Instant};
 
 use crate::engine::{Engine, Lost, Poll};
+use crate::lateness::Lateness;
 use crate::node::Rule;
 use crate::patience::Patience;
 use crate::rate::RateError;
@@ -69,6 +70,10 @@ pub(crate) struct PhaseCounts {
     /// How exactly each kept its rate.
     pub(crate) rate_errors: Vec<Vec<RateError>>,
     pub(crate) probes: Vec<ProbeSeen>,
+    /// What each direction was late.
+    pub(crate) lateness: Vec<Lateness>,
+    /// Since when it was counted.
+    pub(crate) began: Instant,
     /// When this was reported: what was due later has had no chance to arrive.
     pub(crate) reported_at: Instant,
     /// Segments still on their way.
@@ -108,6 +113,7 @@ pub(crate) struct Forwarder {
     offset: RealtimeOffset,
     offset_read_at: Instant,
     cpu_at_reset: Duration,
+    began: Instant,
     receive_interval: Duration,
     received_at: Instant,
     /// When a frame was last taken in.
@@ -150,6 +156,7 @@ impl Forwarder {
             offset: RealtimeOffset::read(),
             offset_read_at: clock::monotonic(),
             cpu_at_reset: Duration::ZERO,
+            began: Instant::ZERO,
             receive_interval,
             received_at: Instant::ZERO,
             taken_at: Instant::ZERO,
@@ -277,6 +284,7 @@ impl Forwarder {
         if now.saturating_since(self.offset_read_at) > OFFSET_AGE_MAX {
             self.offset = RealtimeOffset::read();
             self.offset_read_at = now;
+            self.count_drops(now);
         }
         let (mut taken, mut more) = (0, false);
         if self.sockets.len() <= ASK_EACH_MAX {
@@ -308,7 +316,7 @@ impl Forwarder {
                 // Take it off the socket all the same, or the kernel's buffer fills up behind it.
                 match from.receive(&mut scratch)? {
                     Some(_) => {
-                        self.engine.lost_at(port, Lost::Memory);
+                        self.engine.lost_at(port, Lost::Memory, now);
                         continue;
                     }
                     None => return Ok((taken, false)),
@@ -319,14 +327,14 @@ impl Forwarder {
                 Ok(None) => return Ok((taken, false)),
                 // A GSO kind that virtio_net_hdr cannot tell: the kernel dropped that frame alone.
                 Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => {
-                    self.engine.lost_at(port, Lost::Kernel(1));
+                    self.engine.lost_at(port, Lost::Kernel(1), now);
                     continue;
                 }
                 Err(e) => return Err(e),
             };
             bytes_taken += received.len;
             if received.full_len > received.len {
-                self.engine.lost_at(port, Lost::Memory);
+                self.engine.lost_at(port, Lost::Memory, now);
                 continue;
             }
             let stamp = received
@@ -356,7 +364,7 @@ impl Forwarder {
                     let _ = reply.send(counts);
                 }
                 Command::Counts(reply) => {
-                    self.count_drops();
+                    self.count_drops(clock::monotonic());
                     let _ = reply.send(self.engine.counts().copied().collect());
                 }
                 Command::Change(way, change) => {
@@ -380,23 +388,27 @@ impl Forwarder {
         }
         self.engine.reset_counts();
         self.cpu_at_reset = clock::thread_cpu();
+        self.began = clock::monotonic();
     }
 
     /// Books what the kernel dropped since it was last asked.
-    fn count_drops(&mut self) {
+    fn count_drops(&mut self, now: Instant) {
         for (port, socket) in self.sockets.iter().enumerate() {
             let drops = socket.statistics().map_or(0, |s| s.drops);
-            self.engine.lost_at(port, Lost::Kernel(drops));
+            self.engine.lost_at(port, Lost::Kernel(drops), now);
         }
     }
 
     fn report(&mut self) -> PhaseCounts {
-        self.count_drops();
+        let now = clock::monotonic();
+        self.count_drops(now);
         PhaseCounts {
             directions: self.engine.counts().copied().collect(),
-            rate_errors: self.engine.rate_errors(clock::monotonic()),
+            rate_errors: self.engine.rate_errors(now),
             probes: self.engine.take_probes(),
-            reported_at: clock::monotonic(),
+            lateness: self.engine.lateness(),
+            began: self.began,
+            reported_at: now,
             segments_waiting: self.engine.segments_waiting(),
             receive_buffer_bytes: self
                 .sockets

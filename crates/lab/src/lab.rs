@@ -23,6 +23,7 @@ use units::{Bytes, Duration, Rate};
 use wire::classify::Mac;
 
 use crate::certificate::{Certificate, Leg};
+use crate::consequence::Traffic;
 use crate::engine::Engine;
 use crate::forward::{Command, DirectionCounts, Forwarder, PhaseCounts};
 use crate::gateways::{LabGateway, Place};
@@ -41,6 +42,8 @@ pub struct Lab {
     near: usize,
     far: usize,
     network: Network,
+    /// What the error of a phase is computed for.
+    path: PathFile,
     /// `None`: the kernel runs the links.
     fabric: Option<NetNs>,
     ports: Vec<String>,
@@ -343,6 +346,7 @@ impl Lab {
             near,
             far,
             network,
+            path: path.clone(),
             fabric: Some(fabric),
             ports,
             legs,
@@ -660,6 +664,14 @@ impl Phase<'_> {
     /// # Errors
     /// When the forwarder or the probes failed.
     pub fn finish(self) -> Result<Certificate, LabError> {
+        self.finish_of(&Traffic::Other)
+    }
+
+    /// The same where it is known what was sent: what the lab's own error comes to can then be told more closely.
+    ///
+    /// # Errors
+    /// As [`Self::finish`].
+    pub fn finish_of(self, traffic: &Traffic) -> Result<Certificate, LabError> {
         if let (Some(watch), Some(kernel)) = (self.watch, &self.lab.kernel) {
             return watch.finish(&self.lab.network, kernel);
         }
@@ -695,7 +707,8 @@ impl Phase<'_> {
             towards: plan.towards.clone(),
         });
         let legs: Vec<Leg> = legs.collect();
-        Ok(Certificate::judge(counts, &legs, drops))
+        let path = &self.lab.path;
+        Ok(Certificate::judge(counts, &legs, drops, (path, traffic)))
     }
 }
 
@@ -784,6 +797,10 @@ impl Host {
     /// When the thread cannot enter.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
         let ns = self.namespace()?;
+        let work = || {
+            sys::sched::run_like_a_host();
+            work()
+        };
         ns.run(work).map_err(|source| LabError::Kernel {
             step: "entering a host".into(),
             source,

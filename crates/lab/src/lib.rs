@@ -12,6 +12,7 @@
 mod certificate;
 pub mod change;
 mod client;
+mod consequence;
 pub mod daemon;
 mod direction;
 mod engine;
@@ -20,8 +21,10 @@ mod frames;
 mod gateways;
 mod groups;
 mod lab;
+mod lateness;
 pub mod log;
 mod middlebox;
+pub mod model;
 pub mod nest;
 mod node;
 pub mod outside;
@@ -44,6 +47,7 @@ mod wiring;
 
 pub use certificate::Certificate;
 pub use client::read_rules;
+pub use consequence::{Bulk, Traffic, Uncertainty};
 pub use direction::Direction;
 pub use forward::{DirectionCounts, LATE};
 pub use gateways::{GatewayLink, LabGateway};

@@ -16,6 +16,7 @@ mod links;
 mod network;
 mod raw;
 mod rules;
+mod scale;
 mod topology;
 
 impl From<PathError> for Failure {
@@ -70,6 +71,8 @@ pub struct PathFile {
     pub transfer: TransferSpec,
     /// Everything that is to be built.
     pub network: Network,
+    /// Rates and queues are a part of the file's, one in so many: 1 as it stands there.
+    pub scaled_by: u32,
 }
 
 /// A host of the network.

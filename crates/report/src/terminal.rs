@@ -143,6 +143,10 @@ impl Page {
         row("predicted", "", &|p| {
             p.predicted_bits_per_second.map(text::rate)
         });
+        row("lab error", "", &|p| {
+            let ppm = p.certificate.as_ref()?.goodput_error_ppm?;
+            Some(format!("at most {}", text::percent_up(ppm)))
+        });
         row("idle RTT", "", &|p| {
             (p.rtt_idle_ns > 0).then(|| text::duration(p.rtt_idle_ns))
         });
@@ -612,8 +616,14 @@ impl Page {
             )
         });
         let by_engine = || {
+            let error = c.goodput_error_ppm.map_or_else(String::new, |ppm| {
+                format!(
+                    "its error at most {} of the goodput; ",
+                    text::percent_up(ppm)
+                )
+            });
             format!(
-                "lab {}: delay error p50 {}, p99 {}, max {}; {} frames late; {} lost by the lab",
+                "lab {}: {error}delay error p50 {}, p99 {}, max {}; {} frames late; {} lost by the lab",
                 trusted,
                 text::signed_duration(c.delay_error_p50_ns),
                 text::signed_duration(c.delay_error_p99_ns),

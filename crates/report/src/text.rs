@@ -362,6 +362,12 @@ pub(crate) fn percent_of_time(share: f64) -> String {
     percent(share)
 }
 
+/// Millionths as a percentage that is not too small: tenths, rounded up.
+pub(crate) fn percent_up(ppm: u64) -> String {
+    let tenths = ppm.div_ceil(1_000);
+    format!("{}.{} %", tenths / 10, tenths % 10)
+}
+
 /// A gain such as `238` or `1.24`, without the sign of multiplication.
 pub(crate) fn factor(gain: f64) -> String {
     match gain {

@@ -234,6 +234,9 @@ pub struct PathFacts {
     pub text: Option<String>,
     /// One line on what the path is.
     pub title: Option<String>,
+    /// Rates and queues are one part in so many of the file's; absent where they are the file's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scaled_by: Option<u32>,
     /// Where the numbers come from: `configured` or `measured`.
     pub source: String,
     /// Bottleneck rate on the wire.
@@ -905,6 +908,18 @@ pub struct Certificate {
     pub trusted: bool,
     /// What was wrong, a line each.
     pub problems: Vec<String>,
+    /// At most so far was the goodput from what the path alone gives, in millionths: without the lab's own lateness and losses
+    /// it would have been so much higher. A bound, or by simulation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goodput_error_ppm: Option<u64>,
+    /// The mean round trip was longer than the path's by so much, in millionths.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub round_trip_error_ppm: Option<u64>,
+    /// The path was simulated with and without what the lab added, and the goodput's error is the difference.
+    pub error_simulated: bool,
+    /// What the lab did late or lost beyond what is usual, a line each, whatever that comes to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lapses: Vec<String>,
     /// Probe frames compared.
     pub probes: u64,
     /// Probe frames that never arrived though the path did not drop them.

@@ -12,8 +12,8 @@ use sim::{Passed, What};
 use wire::tcp::{Flags, SackBlocks};
 use wire::{ethernet, ipv4, pcapng, protocol, tcp};
 
-use super::network::Planned;
 use crate::observed::printed::{Asked, nanoseconds};
+use lab::model::Planned;
 
 /// Writes them.
 pub(crate) fn write(file: &Path, packets: &[Passed], planned: &Planned) -> Result<(), Failure> {

@@ -5,8 +5,8 @@ use lab::PathFile;
 use tcp::Algorithm;
 use units::Bytes;
 
-use super::network::{PacingWish, Wishes};
 use super::plan::Plan;
+use lab::model::{PacingWish, Wishes};
 
 /// One of the simulations that a run is made of.
 #[derive(Clone, Debug)]

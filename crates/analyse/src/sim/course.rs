@@ -9,7 +9,7 @@ use tcp::Pacing;
 use units::{Bytes, Duration, Instant, Rate};
 use wire::tcp_info::TcpInfo;
 
-use super::network::Planned;
+use lab::model::Planned;
 
 /// How long, and what is kept of it.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use units::{Bytes, Duration, Instant, Rate};
 
 use super::cells::Cell;
 use super::course::{Outcome, counted};
-use super::network::{PacingWish, Planned};
+use lab::model::{PacingWish, Planned};
 
 /// `one_queue`: all cells have the planned one.
 pub(crate) fn path_facts(path: &PathFile, planned: &Planned, one_queue: bool) -> PathFacts {
@@ -19,6 +19,7 @@ pub(crate) fn path_facts(path: &PathFile, planned: &Planned, one_queue: bool) ->
     };
     let rtt = path.rtt_configured();
     PathFacts {
+        scaled_by: None,
         source: "configured".to_owned(),
         file: Some(path.file.display().to_string()),
         text: Some(path.text.clone()),

@@ -12,9 +12,9 @@ use units::{Bytes, Duration, Rate};
 
 use super::cells::Cell;
 use super::course::{Course, Outcome};
-use super::network::{self, PacingWish, Planned, Wishes};
 use fault::Failure;
 use job::Context;
+use lab::model::{self, PacingWish, Planned, Wishes};
 
 /// What the rules say, and the short simulations that they asked for.
 pub(crate) fn diagnose(
@@ -56,7 +56,7 @@ fn probe(
             wishes.pacing = PacingWish::Rate(Rate::from_bits_per_second(each.max(8)));
         }
     }
-    let planned = network::plan(path, &wishes)?;
+    let planned = model::plan(path, &wishes)?;
     let course = Course {
         name: plan.kind.name(),
         time: plan.duration,

@@ -6,7 +6,7 @@ use lab::PathFile;
 use tcp::Hystart;
 use units::{Bytes, Duration};
 
-use super::network::PacingWish;
+use lab::model::PacingWish;
 
 /// What is simulated, and what of it is varied.
 #[derive(Clone, Debug)]

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use ::measure::Dscp;
 use clap::{Args, ValueEnum};
+use doctor::Scale;
 use doctor::observer::Tool;
 use job::target::Target;
 use sys::endpoint::{self, Endpoint};
@@ -39,6 +40,9 @@ pub(crate) struct TransferArgs {
     /// Port of the far end, where TARGET names none
     #[arg(short, long, value_name = "PORT", requires = "target", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
+    /// In a lab: the same path with rates and queues divided by N, or by what this machine needs (auto); round trips stay
+    #[arg(long, value_name = "auto|N")]
+    pub(crate) scale: Option<Scale>,
     /// Parallel connections, 1 to 128 [default: the path file's, else 1]
     #[arg(short, long, visible_short_alias = 'P', value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
     pub(crate) streams: Option<u16>,

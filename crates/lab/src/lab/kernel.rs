@@ -114,6 +114,7 @@ pub(super) fn up(path: &PathFile, options: &Options) -> Result<Lab, LabError> {
         near: path.transfer.from,
         far: path.transfer.to,
         network,
+        path: path.clone(),
         fabric: None,
         ports: Vec::new(),
         legs: Vec::new(),

@@ -62,6 +62,7 @@ pub(super) fn check(
         backward: way.backward,
         transfer,
         network,
+        scaled_by: 1,
     })
 }
 

@@ -58,6 +58,26 @@ pub(super) fn certificate(out: &mut String, run: &Run) {
             None => "goodput".to_owned(),
         });
     }
+    row(
+        "Goodput without the lab's own error",
+        &|c| match c.goodput_error_ppm {
+            None => "not known".to_owned(),
+            Some(ppm) => {
+                let how = if c.error_simulated {
+                    "simulated"
+                } else {
+                    "by a bound"
+                };
+                let lapses = c.lapses.iter().take(ENTRIES_MAX);
+                let lapses = lapses.map(|l| format!("<br><i>{}</i>", shown(l)));
+                format!(
+                    "at most {} higher <i>{how}</i>{}",
+                    text::percent_up(ppm),
+                    lapses.collect::<String>()
+                )
+            }
+        },
+    );
     row("One-way delay error", &|c| {
         if c.kernel.is_some() {
             return "not measured".to_owned();

@@ -44,6 +44,7 @@ pub(super) fn plan<'a>(
         _ => None,
     };
     Ok(Plan {
+        scale: args.scale,
         approach,
         config,
         runs: args.runs.clone(),

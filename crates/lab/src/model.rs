@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use crate::path::{Hop, HostBus, HostSpec, Middlebox, Network, PathFile};
 use fault::Failure;
-use lab::path::{Hop, HostBus, HostSpec, Middlebox, Network, PathFile};
 use link::Way;
 use link::spec::{DirectionSpec, DisciplineSpec, Medium, RateSpec, ServerSpec, Stretch};
 use sim::{BusSpec, FlowSpec, LinkSpec, WorldSpec};
@@ -12,21 +12,29 @@ use units::{Bytes, Duration, Instant, Rate};
 
 /// What a simulation does beside what the path file says.
 #[derive(Clone, Debug)]
-pub(crate) struct Wishes {
-    pub(crate) streams: u16,
-    pub(crate) algorithm: Algorithm,
-    pub(crate) hystart: Hystart,
-    pub(crate) pacing: PacingWish,
+pub struct Wishes {
+    /// Connections.
+    pub streams: u16,
+    /// Congestion control.
+    pub algorithm: Algorithm,
+    /// How its slow start ends early.
+    pub hystart: Hystart,
+    /// What holds packets back.
+    pub pacing: PacingWish,
     /// Between the starts of two connections.
-    pub(crate) apart: Duration,
-    pub(crate) mtu_bytes: Option<u32>,
-    pub(crate) seed: Option<u64>,
-    pub(crate) burst_bytes: u32,
-    pub(crate) lone_segments: bool,
+    pub apart: Duration,
+    /// Of the sender, in place of the path's.
+    pub mtu_bytes: Option<u32>,
+    /// For the links' draws, in place of the path file's.
+    pub seed: Option<u64>,
+    /// Most that its off-loads hand over at once.
+    pub burst_bytes: u32,
+    /// The receiver takes segments one by one though they come together.
+    pub lone_segments: bool,
     /// Of the bottleneck, in place of the path file's.
-    pub(crate) queue: Option<Bytes>,
+    pub queue: Option<Bytes>,
     /// The window grows by acknowledgments, not by what they acknowledge.
-    pub(crate) counts_acks: bool,
+    pub counts_acks: bool,
 }
 
 /// What holds a sender's packets back.
@@ -72,28 +80,31 @@ impl fmt::Display for PacingWish {
 
 /// The world and what is to be known of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Planned {
-    pub(crate) world: WorldSpec,
-    pub(crate) segment_bytes: u32,
-    pub(crate) mtu_bytes: u32,
+pub struct Planned {
+    /// Links and flows.
+    pub world: WorldSpec,
+    /// Payload of a full segment.
+    pub segment_bytes: u32,
+    /// MTU of the sender.
+    pub mtu_bytes: u32,
     /// IP and TCP headers.
-    pub(crate) header_bytes: u32,
+    pub header_bytes: u32,
     /// Rate of the sender's bus, and payload that it carries.
-    pub(crate) bus: Option<(Rate, Rate)>,
+    pub bus: Option<(Rate, Rate)>,
     /// Where a full segment takes longest.
-    pub(crate) bottleneck: Option<sim::Hop>,
+    pub bottleneck: Option<sim::Hop>,
     /// Its queue.
-    pub(crate) queue_bytes: Option<u64>,
+    pub queue_bytes: Option<u64>,
     /// Rate of the sender's own line.
-    pub(crate) line: Option<Rate>,
+    pub line: Option<Rate>,
     /// Octets of a full segment on it, without a gap.
-    pub(crate) frame_bytes: u32,
+    pub frame_bytes: u32,
     /// Octets between frames on it at which the bottleneck is just filled.
-    pub(crate) balanced_gap: Option<f64>,
+    pub balanced_gap: Option<f64>,
 }
 
 /// The world of a path file: `streams` flows from its sender to its receiver.
-pub(crate) fn plan(path: &PathFile, wishes: &Wishes) -> Result<Planned, Failure> {
+pub fn plan(path: &PathFile, wishes: &Wishes) -> Result<Planned, Failure> {
     planned(path, wishes).map_err(|what| {
         let file = path.file.display();
         Failure::usage(format!("{file} cannot be simulated: {what}"))
