@@ -11,7 +11,9 @@ use std::io;
 use std::mem;
 use std::panic;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
+
+use sys::threads;
 
 /// Takes batches in their order.
 pub trait Shard: Send + 'static {
@@ -109,9 +111,7 @@ impl<S: Shard> Crew<S> {
         };
         for n in 1..threads {
             let shared = Arc::clone(&crew.shared);
-            let helper = thread::Builder::new()
-                .name(format!("crew-{n}"))
-                .spawn(move || shared.help(n))?;
+            let helper = threads::spawn(format!("crew-{n}"), move || shared.help(n))?;
             crew.helpers.push(helper);
         }
         Ok(crew)

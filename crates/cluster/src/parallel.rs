@@ -6,11 +6,12 @@
 //! what is in its mail, never on when it was handed over.
 
 use std::panic;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, mpsc};
 use std::thread;
 
 use fabric::{Mail, Part, Stuck, World};
+use sys::threads;
 
 /// Runs until all flows are done, as [`World::run`], on at most so many threads. A world that cannot be split, or is too
 /// small to be worth it, runs on the caller's.
@@ -67,44 +68,46 @@ impl Drop for Alarm<'_> {
 
 fn drive(parts: Vec<Part>, threads: usize) -> Vec<Part> {
     let count = parts.len();
-    let threads = threads.min(count);
     let lookahead_ps = parts.first().map_or(0, Part::lookahead_ps);
     let slots = || (0..count * count).map(|_| Mutex::default()).collect();
-    let times = || (0..threads).map(|_| AtomicU64::new(0)).collect();
-    let shared = Shared {
+    let times = |threads| (0..threads).map(|_| AtomicU64::new(0)).collect();
+    let shared_by = |threads| Shared {
         lookahead_ps,
         threads,
         mail: [slots(), slots()],
-        next_ps: [times(), times()],
+        next_ps: [times(threads), times(threads)],
         arrived: AtomicUsize::new(0),
         failed: AtomicBool::new(false),
     };
-    let mut rest = parts;
-    let mut shares = Vec::new();
-    for thread in 0..threads {
-        let left = rest.split_off(share(thread, threads, count).len());
-        shares.push(std::mem::replace(&mut rest, left));
-    }
+    let shared = OnceLock::new();
     thread::scope(|scope| {
-        let mut shares = shares.into_iter().enumerate();
-        let first = shares.next();
-        let others: Vec<_> = shares
-            .map(|(thread, mut own)| {
-                let shared = &shared;
-                scope.spawn(move || {
-                    shared.run(thread, &mut own, count);
-                    own
-                })
-            })
-            .collect();
-        let mut done = Vec::new();
-        if let Some((thread, mut own)) = first {
-            shared.run(thread, &mut own, count);
-            done.append(&mut own);
+        // They wait for each other, so the shares are cut for as many as this host has threads for.
+        let mut others = Vec::new();
+        for _ in 1..threads.min(count) {
+            let (give, given) = mpsc::channel::<(usize, Vec<Part>, &Shared)>();
+            let works = move || {
+                let (thread, mut own, shared) = given.recv().ok()?;
+                shared.run(thread, &mut own, count);
+                Some(own)
+            };
+            match threads::scoped(scope, "gp-fabric", works) {
+                Ok(other) => others.push((give, other)),
+                Err(_) => break,
+            }
         }
-        for other in others {
+        let threads = 1 + others.len();
+        let shared = shared.get_or_init(|| shared_by(threads));
+        let mut own = parts;
+        let mut rest = own.split_off(share(0, threads, count).len());
+        for (thread, (give, _)) in (1..).zip(&others) {
+            let left = rest.split_off(share(thread, threads, count).len());
+            let _ = give.send((thread, std::mem::replace(&mut rest, left), shared));
+        }
+        shared.run(0, &mut own, count);
+        let mut done = own;
+        for (_, other) in others {
             match other.join() {
-                Ok(mut own) => done.append(&mut own),
+                Ok(own) => done.extend(own.into_iter().flatten()),
                 Err(panicked) => panic::resume_unwind(panicked),
             }
         }

@@ -13,6 +13,7 @@ use sys::child::Ended;
 use sys::signal::Interrupt;
 
 use fault::{Cause, Failure};
+use sys::threads;
 
 /// A program that can measure the same lab path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,14 +169,14 @@ fn watch(lab: &Lab, stop: &Stop) -> Said<Handshake> {
     ];
     let (near, far) = thread::scope(|scope| {
         let ends = [lab.near(), lab.far()].map(|host| {
-            scope.spawn(move || -> Said<_> {
+            threads::scoped(scope, "gp-tshark", move || -> Said<_> {
                 let mut program = host.program("tshark")?;
                 output_until(program.args(args), stop)?.or_say("tshark failed")
             })
         });
         let connected = connect_slowly(lab, address, stop);
         let [near, far] = ends.map(|end| {
-            end.join()
+            end?.join()
                 .map_err(|_| "the reader of tshark's output panicked")?
         });
         connected?;
@@ -294,11 +295,11 @@ impl Beside {
             let mut client = from.program("iperf3")?;
             let mut client = Ended::start(client.args(args).stdout(Stdio::piped()))?;
             let mut pipe = client.stdout().or_say("the program has no output")?;
-            let reader = thread::spawn(move || {
+            let reader = threads::spawn("gp-reads", move || {
                 let mut text = Vec::new();
                 let read = (&mut pipe).take(OUTPUT_BYTES_MAX).read_to_end(&mut text);
                 read.map(|_| text)
-            });
+            })?;
             thread::sleep(CONNECT_PAUSE);
             if client.try_wait()?.is_none() {
                 return Ok(Self {
@@ -371,11 +372,11 @@ fn output_until(program: &mut Command, stop: &Stop) -> Said<Option<Vec<u8>>> {
     let mut child = Ended::start(program.stdout(Stdio::piped()))?;
     let mut pipe = child.stdout().or_say("the program has no output")?;
     // Read beside waiting, or a long report would fill the pipe and the program never end.
-    let reader = thread::spawn(move || {
+    let reader = threads::spawn("gp-reads", move || {
         let mut text = Vec::new();
         let read = (&mut pipe).take(OUTPUT_BYTES_MAX).read_to_end(&mut text);
         read.map(|_| text)
-    });
+    })?;
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;

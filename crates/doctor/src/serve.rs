@@ -7,6 +7,7 @@ use measure::{Limits, Secret, Server};
 
 use fault::Failure;
 use job::Context;
+use sys::threads;
 
 /// What to serve, and to whom.
 #[derive(Debug)]
@@ -105,13 +106,14 @@ fn with_reflector(
 ) -> Result<(), Failure> {
     let stop = &context.stop;
     std::thread::scope(|scope| {
-        let reflecting = scope.spawn(|| {
+        let reflecting = threads::scoped(scope, "gp-reflect", || {
             let ended = reflector.serve(stop);
             if ended.is_err() {
                 stop.stop();
             }
             ended
-        });
+        })
+        .map_err(Failure::here)?;
         let served = server.serve(stop);
         stop.stop();
         match reflecting.join() {

@@ -30,6 +30,7 @@ use crate::{cost, latency, observer};
 use fault::Failure;
 use job::record as of_job;
 use job::target::Target;
+use sys::threads;
 
 /// Where measurements are made.
 #[derive(Debug)]
@@ -713,13 +714,14 @@ pub fn beside<T: Send>(
         let (ready, bound) = mpsc::channel();
         let server_stop = serving.clone();
         let _ends = StopOnDrop(serving);
-        let server = scope.spawn(move || {
+        let server = threads::scoped(scope, "gp-serve", move || {
             lab.far().run(|| {
                 if let Err(e) = serve(ready, &server_stop) {
                     tracing::warn!("the far end of the lab failed: {e}");
                 }
             })
-        });
+        })
+        .map_err(Failure::here)?;
         match bound.recv() {
             Ok(Ok(())) => lab
                 .near()

@@ -15,6 +15,7 @@ use std::thread::{self, JoinHandle};
 use serde::{Deserialize, Serialize};
 use sys::clock;
 use sys::nftables::{At, Chain, Counted, Expression, Owned, Table, counted};
+use sys::threads;
 use units::{Bytes, Duration, Instant, Rate};
 
 use crate::syn::Ends;
@@ -105,21 +106,19 @@ impl Sampler {
     pub(crate) fn start(name: String, samples: Shared) -> io::Result<Self> {
         let over = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&over);
-        let thread = thread::Builder::new()
-            .name("gp-sampled".into())
-            .spawn(move || {
-                let mut counting = Vec::new();
-                let mut next = clock::monotonic();
-                while !flag.load(Ordering::Relaxed) {
-                    let now = clock::monotonic();
-                    take_up(&name, &samples, &mut counting, now);
-                    if now >= next {
-                        next = now + SECOND;
-                        counting.retain_mut(|one| one.look(&samples, now));
-                    }
-                    thread::sleep(LOOK);
+        let thread = threads::spawn("gp-sampled", move || {
+            let mut counting = Vec::new();
+            let mut next = clock::monotonic();
+            while !flag.load(Ordering::Relaxed) {
+                let now = clock::monotonic();
+                take_up(&name, &samples, &mut counting, now);
+                if now >= next {
+                    next = now + SECOND;
+                    counting.retain_mut(|one| one.look(&samples, now));
                 }
-            })?;
+                thread::sleep(LOOK);
+            }
+        })?;
         Ok(Self {
             over,
             thread: Some(thread),

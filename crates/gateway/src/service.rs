@@ -5,11 +5,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use fault::Failure;
 use sys::control::Connection;
 use sys::netlink::Netlink;
+use sys::threads;
 use units::Instant;
 
 use crate::aside::Aside;
@@ -409,9 +410,9 @@ impl Gateway {
     }
 
     fn run(&mut self, worker: Worker) -> io::Result<()> {
-        let thread = thread::Builder::new()
-            .name(format!("gp-gateway-{}", worker.number()))
-            .spawn(move || worker.run())?;
+        let thread = threads::spawn(format!("gp-gateway-{}", worker.number()), move || {
+            worker.run()
+        })?;
         self.workers.push(thread);
         Ok(())
     }

@@ -13,6 +13,7 @@ use std::thread::{self, JoinHandle};
 
 use sys::clock;
 use sys::netlink::Netlink;
+use sys::threads;
 use sys::uplink::{Pinger, Tables};
 use units::{Duration, Instant};
 
@@ -35,14 +36,12 @@ impl Watch {
         watcher.look(clock::monotonic());
         let over = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&over);
-        let thread = thread::Builder::new()
-            .name("gp-links".into())
-            .spawn(move || {
-                while !flag.load(Ordering::Relaxed) {
-                    thread::sleep(std::time::Duration::from_nanos(LOOK.as_ns()));
-                    watcher.look(clock::monotonic());
-                }
-            })?;
+        let thread = threads::spawn("gp-links", move || {
+            while !flag.load(Ordering::Relaxed) {
+                thread::sleep(std::time::Duration::from_nanos(LOOK.as_ns()));
+                watcher.look(clock::monotonic());
+            }
+        })?;
         Ok(Self {
             over,
             thread: Some(thread),

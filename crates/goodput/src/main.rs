@@ -31,8 +31,9 @@ fn main() -> ExitCode {
     match run(&cli) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            print::note(format_args!("goodput: {failure}"));
-            tell_programs(&failure.to_string(), failure.code);
+            let text = sys::threads::with_limits(&failure.to_string());
+            print::note(format_args!("goodput: {text}"));
+            tell_programs(&text, failure.code);
             ExitCode::from(failure.code)
         }
     }

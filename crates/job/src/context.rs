@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use measure::Stop;
 use sys::signal;
+use sys::threads;
 
 /// Circumstances of this invocation.
 #[derive(Clone, Debug)]
@@ -27,21 +28,19 @@ impl Context {
         let stop = Stop::new();
         let interrupted_by = Arc::new(AtomicU8::new(0));
         let (flag, code) = (stop.clone(), Arc::clone(&interrupted_by));
-        std::thread::Builder::new()
-            .name("signals".into())
-            .spawn(move || {
-                let mut seen = false;
-                while let Ok(interrupt) = signal::wait_for_interrupt() {
-                    if seen {
-                        // Asked twice: the user does not want to wait. The kernel cleans the lab up.
-                        asked_twice();
-                        std::process::exit(i32::from(interrupt.exit_code()));
-                    }
-                    seen = true;
-                    code.store(interrupt.exit_code(), Ordering::Relaxed);
-                    flag.stop();
+        threads::spawn("signals", move || {
+            let mut seen = false;
+            while let Ok(interrupt) = signal::wait_for_interrupt() {
+                if seen {
+                    // Asked twice: the user does not want to wait. The kernel cleans the lab up.
+                    asked_twice();
+                    std::process::exit(i32::from(interrupt.exit_code()));
                 }
-            })?;
+                seen = true;
+                code.store(interrupt.exit_code(), Ordering::Relaxed);
+                flag.stop();
+            }
+        })?;
         Ok(Self {
             stop,
             interrupted_by,

@@ -17,6 +17,7 @@ use gateway::view::Seen;
 use sys::control::Connection;
 use sys::netlink::{LinkCounters, Netlink};
 use sys::netns::NetNs;
+use sys::threads;
 
 use crate::lab::{Host, LabError, QUIET_IPV6, in_ns};
 use crate::path::{Interface, Network, RouterSpec, interface_name};
@@ -157,17 +158,18 @@ impl LabGateway {
         };
         let (mut asks, mut asked) = Connection::pair().map_err(not_renewed)?;
         let (given, taken) = thread::scope(|scope| {
-            let new = scope.spawn(move || {
+            let new = threads::scoped(scope, "gp-renew", move || {
                 self.host.run(|| {
                     Gateway::take_over(self.config.clone(), &mut asks).map_err(io::Error::other)
                 })
             });
+            let new = new.map_err(not_renewed)?;
             let given = self.host.run(|| {
                 asked.receive(WORD_BYTES, Instant::now() + RENEWAL)?;
                 gateway.hand_over(&mut asked, None)
             });
-            (given, new.join())
-        });
+            Ok::<_, LabError>((given, new.join()))
+        })?;
         let panicked = |_| not_renewed(io::Error::other("a thread panicked"));
         let (new, _) = taken.map_err(panicked)??.map_err(not_renewed)?;
         given?.map_err(not_renewed)?;

@@ -19,6 +19,7 @@ use fault::Failure;
 use sys::netlink::{Netlink, VethEnd};
 use sys::netns::NetNs;
 use sys::packet::PacketSocket;
+use sys::threads;
 use units::{Bytes, Duration, Rate};
 use wire::classify::Mac;
 
@@ -332,9 +333,7 @@ impl Lab {
         )
         .map_err(threads)?;
         let flag = Arc::clone(&stop);
-        let forwarder = thread::Builder::new()
-            .name("forwarder".into())
-            .spawn(move || forwarder.run(&flag, &requests))
+        let forwarder = threads::spawn("forwarder", move || forwarder.run(&flag, &requests))
             .map_err(threads)?;
         let rates = path.forward.rate.into_iter().chain(path.backward.rate);
         let stages = path.network.links.iter();
@@ -683,15 +682,15 @@ impl Phase<'_> {
         let gone = |_| io::Error::other("a probe thread panicked");
         let stamps = thread::scope(|scope| {
             let legs = self.probers.into_iter().map(|leg| {
-                let near = scope.spawn(move || leg.near.finish(drain));
-                let far = scope.spawn(move || leg.far.finish(drain));
+                let near = threads::scoped(scope, "lab-probe", move || leg.near.finish(drain));
+                let far = threads::scoped(scope, "lab-probe", move || leg.far.finish(drain));
                 (leg.phase, near, far)
             });
             // All at once: each waits until its last probe has had the time to arrive.
             let legs: Vec<_> = legs.collect();
             let joined = legs.into_iter().map(|(phase, near, far)| {
-                let near = near.join().map_err(gone).and_then(|r| r)?;
-                let far = far.join().map_err(gone).and_then(|r| r)?;
+                let near = near?.join().map_err(gone).and_then(|r| r)?;
+                let far = far?.join().map_err(gone).and_then(|r| r)?;
                 Ok((phase, near, far))
             });
             joined.collect::<io::Result<Vec<_>>>()

@@ -14,6 +14,7 @@ use std::time::Duration as StdDuration;
 
 use sys::netns::NetNs;
 use sys::stamp::{Departure, StampedSocket};
+use sys::threads;
 use units::Rate;
 
 /// One host's probing.
@@ -84,15 +85,11 @@ impl Prober {
         let [stop, deaf] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let sender = {
             let (socket, stop) = (Arc::clone(&socket), Arc::clone(&stop));
-            thread::Builder::new()
-                .name("probe-tx".into())
-                .spawn(move || send(&socket, &stop, phase, interval))?
+            threads::spawn("probe-tx", move || send(&socket, &stop, phase, interval))?
         };
         let receiver = {
             let deaf = Arc::clone(&deaf);
-            thread::Builder::new()
-                .name("probe-rx".into())
-                .spawn(move || receive(&socket, &deaf))?
+            threads::spawn("probe-rx", move || receive(&socket, &deaf))?
         };
         Ok(Self {
             stop: StopOnDrop(stop),

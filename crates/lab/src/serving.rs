@@ -7,6 +7,7 @@ use std::thread::Scope;
 use measure::{Limits, Server, Stop};
 
 use fault::Failure;
+use sys::threads;
 
 use crate::lab::{Host, LabError};
 
@@ -43,7 +44,7 @@ fn serve_on<'scope, 'env>(
     let address = SocketAddr::new(address, measure::DEFAULT_PORT);
     let (ready, bound) = mpsc::channel();
     let stop = stop.clone();
-    let server = scope.spawn(move || {
+    let server = threads::scoped(scope, "gp-serve", move || {
         host.run(|| match Server::bind(address, Limits::default()) {
             Ok(server) => {
                 let _ = ready.send(Ok(()));
@@ -55,7 +56,8 @@ fn serve_on<'scope, 'env>(
                 let _ = ready.send(Err(e));
             }
         })
-    });
+    })
+    .map_err(Failure::here)?;
     match bound.recv() {
         Ok(Ok(())) => Ok(()),
         Ok(Err(e)) => Err(e.into()),

@@ -16,6 +16,7 @@ use fault::Failure;
 use sys::child::{self, ChildHandle};
 use sys::netns::NetNs;
 use sys::signal::{self, Interrupt};
+use sys::threads;
 
 use crate::daemon::{self, Certified, Ended};
 use crate::lab::{Lab, Options, Phase};
@@ -195,15 +196,13 @@ fn interrupts() -> io::Result<Receiver<Interrupt>> {
     child::block_quit()?;
     signal::block_interrupts()?;
     let (sender, receiver) = mpsc::channel();
-    thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            while let Ok(interrupt) = signal::wait_for_interrupt() {
-                if sender.send(interrupt).is_err() {
-                    break;
-                }
+    threads::spawn("signals", move || {
+        while let Ok(interrupt) = signal::wait_for_interrupt() {
+            if sender.send(interrupt).is_err() {
+                break;
             }
-        })?;
+        }
+    })?;
     Ok(receiver)
 }
 

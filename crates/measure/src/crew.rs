@@ -3,10 +3,11 @@
 
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 
 use sys::clock;
 use sys::cpu::thread_waited;
+use sys::threads;
 use units::{Duration, Instant};
 
 use crate::config::{SAMPLES_MAX, SAMPLES_PER_STREAM_MAX};
@@ -222,7 +223,7 @@ impl<E: Send + 'static, S: Send + 'static> Crew<E, S> {
         name: &str,
         body: impl FnOnce() + Send + 'static,
     ) -> io::Result<()> {
-        self.assistant = Some(Builder::new().name(name.to_owned()).spawn(body)?);
+        self.assistant = Some(threads::spawn(name, body)?);
         Ok(())
     }
 
@@ -231,14 +232,14 @@ impl<E: Send + 'static, S: Send + 'static> Crew<E, S> {
         &mut self,
         body: impl FnOnce() -> Ended<E> + Send + 'static,
     ) -> io::Result<()> {
-        let thread = Builder::new().name(format!("gp-data-{}", self.data.len()));
-        self.data.push(thread.spawn(body)?);
+        let name = format!("gp-data-{}", self.data.len());
+        self.data.push(threads::spawn(name, body)?);
         Ok(())
     }
 
     /// Starts the sampler.
     pub(crate) fn sample(&mut self, body: impl FnOnce() -> S + Send + 'static) -> io::Result<()> {
-        self.sampler = Some(Builder::new().name("gp-sampler".to_owned()).spawn(body)?);
+        self.sampler = Some(threads::spawn("gp-sampler", body)?);
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use sys::threads;
 use sys::{clock, sched, tcp};
 use units::{Duration, Instant, Rate, Rng};
 
@@ -158,7 +159,7 @@ impl Engine {
             start,
             crew: Crew::new(),
         };
-        engine.spawn(config, sealed)?;
+        engine.launch(config, sealed)?;
         Ok(engine)
     }
 
@@ -272,7 +273,7 @@ impl Engine {
         result
     }
 
-    fn spawn(&mut self, config: &Config, sealed: Vec<Sealed>) -> io::Result<()> {
+    fn launch(&mut self, config: &Config, sealed: Vec<Sealed>) -> io::Result<()> {
         let bytes = match self.role {
             Role::Sender => config.block_bytes,
             Role::Receiver => config.read_bytes.unwrap_or(config.block_bytes),
@@ -658,12 +659,14 @@ pub(crate) fn prepare(
         let begun: Vec<_> = sockets
             .iter()
             .map(|socket| {
-                scope.spawn(move || shake_hands(socket, side, config.cipher, until, stop))
+                threads::scoped(scope, "gp-seal", move || {
+                    shake_hands(socket, side, config.cipher, until, stop)
+                })
             })
             .collect();
         let joined = begun.into_iter().map(|thread| {
             let panicked = |_| Err(io::Error::other("a handshake panicked"));
-            thread.join().unwrap_or_else(panicked)
+            thread.and_then(|thread| thread.join().unwrap_or_else(panicked))
         });
         joined.collect::<io::Result<Vec<_>>>()
     })?;

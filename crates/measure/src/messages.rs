@@ -19,10 +19,11 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 
 use serde::{Deserialize, Serialize};
 use sys::clock;
+use sys::threads;
 use units::{Duration, Histogram, Instant, Rate};
 
 use crate::End;
@@ -298,9 +299,9 @@ enum Task {
 
 impl Worker {
     fn start(task: Task, means: Means, spec: &MessageSpec) -> io::Result<Self> {
+        const NAME: &str = "gp-messages";
         let done = Arc::new(AtomicBool::new(false));
         let (spec, flag) = (spec.clone(), Arc::clone(&done));
-        let thread = Builder::new().name("gp-messages".to_owned());
         let (handle, thread) = match means {
             Means::Socket(socket) => {
                 socket.set_nodelay(true)?;
@@ -311,13 +312,13 @@ impl Worker {
                     socket: Arc::clone(&socket),
                     spin: spec.spin,
                 };
-                let thread = thread.spawn(move || line.work(task, &spec, &flag))?;
+                let thread = threads::spawn(NAME, move || line.work(task, &spec, &flag))?;
                 (Handle::Socket(socket), thread)
             }
             Means::Queue(mut queue) => {
                 let word = Arc::new(verbs::Word::default());
                 let heard = Arc::clone(&word);
-                let thread = thread.spawn(move || {
+                let thread = threads::spawn(NAME, move || {
                     let mut lane = verbs::Lane {
                         queue: &mut queue,
                         word: &heard,

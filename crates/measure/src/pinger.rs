@@ -5,9 +5,10 @@
 //! user of the path would meet too. Takes one of the far end's sessions while it runs.
 
 use std::net::SocketAddr;
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 
 use sys::clock;
+use sys::threads;
 use units::{Duration, Instant};
 
 use crate::approach::{Approach, Dscp};
@@ -48,8 +49,7 @@ impl Pinger {
     ) -> Result<Self, MeasureError> {
         let stop = Stop::new();
         let (addr, approach) = (client.addr(), client.approach().clone());
-        let thread = Builder::new().name("gp-pinger".to_owned());
-        let spawned = thread.spawn({
+        let spawned = threads::spawn("gp-pinger", {
             let stop = stop.clone();
             move || ping(&approach, addr, interval, timeout, &stop)
         });

@@ -18,9 +18,10 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 
 use sys::clock;
+use sys::threads;
 use tracing::{debug, info, warn};
 use units::{Bytes, Duration, Instant};
 
@@ -200,9 +201,9 @@ impl Server {
         let listener = listener.try_clone();
         let listener = listener.map_err(local("set up the metrics"))?;
         let (tally, stop) = (Arc::clone(&house.tally), house.stop.clone());
-        let thread = Builder::new().name("gp-metrics".to_owned());
-        let spawned =
-            thread.spawn(move || metrics::serve(&listener, &|| tally.openmetrics(), &stop));
+        let spawned = threads::spawn("gp-metrics", move || {
+            metrics::serve(&listener, &|| tally.openmetrics(), &stop)
+        });
         spawned
             .map(Some)
             .map_err(local("start a thread for the metrics"))
@@ -251,8 +252,7 @@ impl Server {
             bytes: Cell::new(0),
             failed_steps: Cell::new(0),
         };
-        let thread = Builder::new().name("gp-session".to_owned());
-        match thread.spawn(move || session.run(stream)) {
+        match threads::spawn("gp-session", move || session.run(stream)) {
             Ok(thread) => Some(Running {
                 source: source_of(peer),
                 thread,
@@ -303,8 +303,7 @@ impl Server {
             tally: Arc::clone(&house.tally),
             stop: house.stop.clone(),
         };
-        let thread = Builder::new().name("gp-iperf3".to_owned());
-        let spawned = thread.spawn(move || host.run(stream, cookie));
+        let spawned = threads::spawn("gp-iperf3", move || host.run(stream, cookie));
         let thread = spawned.map_err(|error| warn!(%peer, %error, "no thread for a session"));
         Some(Running {
             source: source_of(peer),

@@ -120,7 +120,7 @@ impl UdpEngine {
             shared,
             crew: Crew::new(),
         };
-        engine.spawn(config)?;
+        engine.launch(config)?;
         Ok(engine)
     }
 
@@ -188,7 +188,7 @@ impl UdpEngine {
         (result, samples)
     }
 
-    fn spawn(&mut self, config: &Config) -> io::Result<()> {
+    fn launch(&mut self, config: &Config) -> io::Result<()> {
         for stream in 0..self.shared.sockets.len() {
             let shared = Arc::clone(&self.shared);
             self.crew.carry(move || {

@@ -43,6 +43,7 @@ pub mod simd;
 pub mod stamp;
 pub mod tcp;
 pub mod terminal;
+pub mod threads;
 pub mod transparent;
 pub mod udp;
 pub mod uplink;

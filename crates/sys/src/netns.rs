@@ -14,6 +14,7 @@ use std::process::Command;
 use std::ptr;
 use std::thread;
 
+use crate::threads;
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
@@ -39,7 +40,7 @@ impl NetNs {
     /// # Errors
     /// `EPERM` without CAP_SYS_ADMIN in the current user namespace.
     pub fn create() -> io::Result<Self> {
-        let made = thread::Builder::new().name("netns".into()).spawn(|| {
+        let made = threads::spawn("netns", || {
             // SAFETY: CLONE_NEWNET changes only the calling thread's network namespace; the thread
             // ends right after and shares no descriptor state that depends on it.
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET)? };
@@ -83,10 +84,10 @@ impl NetNs {
     /// When `work` does.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         thread::scope(|scope| {
-            let worker = scope.spawn(|| {
+            let worker = threads::scoped(scope, "gp-host", || {
                 self.enter()?;
                 Ok(work())
-            });
+            })?;
             worker
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))

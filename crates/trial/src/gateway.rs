@@ -38,6 +38,7 @@ pub use self::plan::{Event, Plan};
 use self::counted::{counters, passed, share};
 use self::flows::{flows, total};
 use self::watching::Watching;
+use sys::threads;
 
 /// What was found, and the run folder that keeps it.
 #[derive(Debug)]
@@ -160,8 +161,10 @@ fn during(
     let going = AtomicBool::new(true);
     let third = || thread::sleep(plan.time.to_std() / 3);
     thread::scope(|scope| {
-        scope.spawn(|| watching.look_on(lab, &going));
-        let sending = scope.spawn(|| flows(plan, plan.connections, lab, to, stop));
+        let looks = threads::scoped(scope, "gp-looks", || watching.look_on(lab, &going));
+        let sending = threads::scoped(scope, "gp-flows", || {
+            flows(plan, plan.connections, lab, to, stop)
+        });
         let cut = plan.cut.as_deref();
         let cut = cut.map(|link| cut::cut(plan, lab, to, link));
         let renewed = plan.renew.then(|| {
@@ -172,7 +175,10 @@ fn during(
             third();
             reread::reread(lab, to, plan.connections, folder)
         });
-        let flows = sending.join();
+        let flows = match (looks, sending) {
+            (Err(error), _) | (_, Err(error)) => Ok(Err(Failure::here(error))),
+            (_, Ok(sending)) => sending.join(),
+        };
         going.store(false, Ordering::Relaxed);
         During {
             flows,

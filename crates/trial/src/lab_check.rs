@@ -29,6 +29,7 @@ use units::{Bytes, Duration, Rate};
 use self::account::Seen;
 pub use self::capture::Capture;
 use self::traffic::{Flow, Load, Pair};
+use sys::threads;
 
 /// What is to be checked, and with what.
 #[derive(Clone, Debug)]
@@ -278,14 +279,15 @@ fn send(
     stop: &Stop,
 ) -> Result<(Vec<Flow>, Value), Failure> {
     let (flows, rule) = std::thread::scope(|scope| {
-        let meanwhile = scope.spawn(|| with_rule(lab, rule, load.time / 3));
+        let meanwhile = threads::scoped(scope, "gp-rule", || with_rule(lab, rule, load.time / 3));
         let flows = match with {
             Tool::Datagrams => traffic::datagrams(lab, load, stop),
             Tool::Iperf3 => traffic::iperf3(lab, load, stop),
         };
-        (flows.map_err(Failure::here), meanwhile.join())
+        let meanwhile = meanwhile.map(|thread| thread.join().unwrap_or(Ok(Value::Null)));
+        (flows.map_err(Failure::here), meanwhile)
     });
-    Ok((flows?, rule.unwrap_or(Ok(Value::Null))?))
+    Ok((flows?, rule.map_err(Failure::here)??))
 }
 
 /// The record without what captures say.

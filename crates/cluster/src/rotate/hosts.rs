@@ -10,6 +10,7 @@ use lab::{Host, Lab, PathFile};
 use measure::{
     Approach, CONNECT_TIMEOUT, Client, Limits, MeasureError, Member, Ranks, Server, Stop,
 };
+use sys::threads;
 use units::Duration;
 
 use super::drive::{Event, Measured, Observer};
@@ -74,10 +75,11 @@ fn members(hosts: &[Far], congestion: Option<&str>, stop: &Stop) -> Result<Vec<M
     for far in hosts {
         let client = thread::scope(|scope| {
             let (done, connected) = mpsc::channel();
-            scope.spawn(|| {
+            threads::scoped(scope, "gp-connect", || {
                 let done = done;
                 drop(done.send(connect(&far.approach, &far.host, stop)));
-            });
+            })
+            .map_err(Failure::here)?;
             loop {
                 let heard = connected.recv_timeout(PING_EVERY);
                 if awake.elapsed() >= PING_EVERY {
@@ -257,12 +259,13 @@ fn serving<T>(
         let (ready, bound) = mpsc::channel();
         for &host in hosts {
             let (ready, stop) = (ready.clone(), serving.clone());
-            scope.spawn(move || {
+            let started = threads::scoped(scope, "gp-serve", move || {
                 let served = host.run(|| serve(address(host), &ready, observer, &stop));
                 if let Err(error) = served {
                     let _ = ready.send(Err(Failure::from(error)));
                 }
             });
+            started.map_err(Failure::here)?;
         }
         drop(ready);
         for _ in hosts {

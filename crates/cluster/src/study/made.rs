@@ -171,7 +171,8 @@ pub(super) fn all(
     };
     std::thread::scope(|scope| {
         for _ in 1..cores.min(items.len()) {
-            scope.spawn(work);
+            // The others do the work of one that cannot start.
+            let _ = sys::threads::scoped(scope, "gp-study", work);
         }
         work();
     });

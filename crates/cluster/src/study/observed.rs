@@ -202,7 +202,15 @@ fn run(program: &Path, text: &str) -> Result<Vec<Vec<f64>>, Cause> {
         .map_err(|_| "starting the program of ns-3")?;
     let mut stdin = child.stdin.take().ok_or("its input")?;
     let input = text.to_owned();
-    let feeds = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+    let feeds = sys::threads::spawn("gp-feeds", move || stdin.write_all(input.as_bytes()));
+    let feeds = match feeds {
+        Ok(feeds) => feeds,
+        Err(error) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(error.into());
+        }
+    };
     let told = child.wait_with_output()?;
     if !told.status.success() {
         return Err(format!("ns-3 ended with {}", told.status).into());

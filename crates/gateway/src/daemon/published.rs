@@ -7,6 +7,7 @@ use std::thread;
 
 use fault::Failure;
 use sys::clock;
+use sys::threads;
 use units::{Duration, Instant};
 
 use super::event::Event;
@@ -47,8 +48,7 @@ impl Published {
             let read = || shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
             serve(&listener, &read);
         };
-        let thread = thread::Builder::new().name("gp-metrics".to_owned());
-        thread.spawn(work).map_err(Failure::here)?;
+        threads::spawn("gp-metrics", work).map_err(Failure::here)?;
         Ok(Self {
             text,
             next: clock::monotonic(),

@@ -24,7 +24,7 @@ fn while_a_worker_stands_still_new_connections_pass_unsplit() {
             now += crate::aside::EVERY;
             gateway.watch_itself(now);
             // It has yet to come to where it stands still, or to go on.
-            thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(std::time::Duration::from_millis(20));
         }
     };
     look(&mut gateway, true);

@@ -16,6 +16,7 @@ use sys::cpu::CpuTimes;
 use sys::netlink::{Netlink, VethEnd};
 use sys::netns::NetNs;
 use sys::qdisc::{SizeTable, TokenBucket};
+use sys::threads;
 use units::{Bytes, Duration, Instant, Rate};
 
 use super::{Host, Lab, LabError, Options, in_ns};
@@ -137,9 +138,8 @@ pub(super) fn up(path: &PathFile, options: &Options) -> Result<Lab, LabError> {
     }
     if !lab.network.schedule.is_empty() {
         let schedule = lab.network.schedule.clone();
-        let keeper = thread::Builder::new().name("lab-schedule".into());
         let keeps = move || keep(&schedule, &readers, &stop);
-        let keeper = keeper.spawn(keeps).map_err(|source| LabError::Kernel {
+        let keeper = threads::spawn("lab-schedule", keeps).map_err(|source| LabError::Kernel {
             step: "starting the schedule".into(),
             source,
         })?;
@@ -356,8 +356,7 @@ impl KernelLinks {
         let stop = Arc::new(AtomicBool::new(false));
         let before = self.counted(network)?;
         let (readers, flag) = (Arc::clone(&self.readers), Arc::clone(&stop));
-        let sampler = thread::Builder::new().name("lab-watch".into());
-        let sampler = sampler.spawn(move || sample(&readers, meters, &flag));
+        let sampler = threads::spawn("lab-watch", move || sample(&readers, meters, &flag));
         Ok(Watch {
             stop,
             sampler: Some(sampler.map_err(reading)?),

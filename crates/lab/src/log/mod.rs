@@ -29,6 +29,7 @@ use std::thread::JoinHandle;
 use link::record::{
     self, BLOCK_HEADER_BYTES, End, FRAME_BLOCK_BYTES_MAX, FrameRecord, ROW_BYTES, Row,
 };
+use sys::threads;
 
 pub use convert::{Converted, Filter};
 pub use file::{direction_number, legend_of, written};
@@ -83,9 +84,9 @@ impl Logger {
             // There is room and the receiver lives.
             let _ = written.try_send(Chunk::new());
         }
-        let thread = std::thread::Builder::new()
-            .name("goodput-log".to_owned())
-            .spawn(move || write_chunks(file, &to_write, &written))?;
+        let thread = threads::spawn("goodput-log", move || {
+            write_chunks(file, &to_write, &written)
+        })?;
         let logger = Self {
             chunk: Some(Chunk::new()),
             full,

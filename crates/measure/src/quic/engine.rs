@@ -126,7 +126,7 @@ impl QuicEngine {
             config: config.clone(),
             crew: Crew::new(),
         };
-        engine.spawn(lines)?;
+        engine.launch(lines)?;
         Ok(engine)
     }
 
@@ -152,7 +152,7 @@ impl QuicEngine {
         Ok(())
     }
 
-    fn spawn(&mut self, lines: Vec<Line>) -> io::Result<()> {
+    fn launch(&mut self, lines: Vec<Line>) -> io::Result<()> {
         let block_bytes = usize::try_from(self.config.block_bytes).unwrap_or(usize::MAX);
         let block = match self.role {
             Role::Sender => Block::from(payload(block_bytes)),

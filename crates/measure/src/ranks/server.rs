@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 
+use sys::threads;
 use sys::{clock, endpoint};
 use tracing::info;
 use units::{Bytes, Duration, Instant};
@@ -220,9 +221,8 @@ impl Session {
         let made = thread::scope(|scope| {
             let calling = call.map(|call| {
                 let (quit, over) = (&quit, &over);
-                let thread = thread::Builder::new().name("gp-rank".to_owned());
                 let work = move || drop(sender.send(call.run(silence, quit, over, until)));
-                thread.spawn_scoped(scope, work).map(drop)
+                threads::scoped(scope, "gp-rank", work).map(drop)
             });
             let made = (|| {
                 let mut lines = Lines::default();
@@ -303,10 +303,9 @@ impl Session {
                 let over = AtomicBool::new(false);
                 thread::scope(|scope| {
                     let (sender, sent) = mpsc::channel();
-                    let sending = thread::Builder::new().name("gp-rank".to_owned());
                     let flag = &over;
                     let work = move || drop(sender.send(out.send(test, flag)));
-                    sending.spawn_scoped(scope, work)?;
+                    threads::scoped(scope, "gp-rank", work)?;
                     let received = into.receive(test, &mut *watch);
                     let both = received.and_then(|received| {
                         let sent = await_call(watch, &sent)??;

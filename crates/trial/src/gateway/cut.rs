@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use fault::{Cause, Failure};
@@ -9,6 +10,7 @@ use lab::{Host, Lab};
 use serde_json::{Value, json};
 use sys::netlink::Netlink;
 use sys::nftables::{self, At, Chain, Expression, Owned, Table};
+use sys::threads;
 
 use super::counted::{counters, passed};
 use super::exact;
@@ -36,7 +38,7 @@ pub(super) fn cut(plan: &Plan, lab: &Lab, to: &[&Host], link: &str) -> Result<Va
     let ended = thread::scope(|scope| {
         let all = (0..plan.connections).map(|n| {
             let (far, connected) = (to[n % to.len()], &connected);
-            scope.spawn(move || -> Result<(), Cause> {
+            threads::scoped(scope, "gp-greets", move || -> Result<(), Cause> {
                 exact::greet(lab.near(), far, NEW_PORT + n)?;
                 connected.fetch_add(1, Ordering::Relaxed);
                 Ok(())
@@ -44,8 +46,8 @@ pub(super) fn cut(plan: &Plan, lab: &Lab, to: &[&Host], link: &str) -> Result<Va
         });
         let all: Vec<_> = all.collect();
         all.into_iter()
-            .map(|one| one.join())
-            .filter(|r| !matches!(r, Ok(Ok(()))))
+            .map(|one| one.map(ScopedJoinHandle::join))
+            .filter(|r| !matches!(r, Ok(Ok(Ok(())))))
             .count()
     });
     thread::sleep(third.saturating_sub(Duration::from_secs(1)));

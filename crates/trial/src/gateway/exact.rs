@@ -5,11 +5,13 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::thread;
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use fault::Cause;
 use lab::Host;
 use serde_json::{Value, json};
+use sys::threads;
 use units::Rng;
 
 /// Tries all of it between two hosts.
@@ -25,12 +27,16 @@ pub(super) fn of(near: &Host, far: &Host) -> Result<Value, Cause> {
             false => ((b, back, there), (a, there, back)),
         };
         let ends = thread::scope(|scope| {
-            let first = scope.spawn(|| speak(first.0, first.1, first.2, false));
-            let second = scope.spawn(|| speak(second.0, second.1, second.2, true));
-            [first.join(), second.join()]
+            let first = threads::scoped(scope, "gp-speaks", || {
+                speak(first.0, first.1, first.2, false)
+            });
+            let second = threads::scoped(scope, "gp-speaks", || {
+                speak(second.0, second.1, second.2, true)
+            });
+            [first, second].map(|end| end.map(ScopedJoinHandle::join))
         });
         for end in ends {
-            let got = end.map_err(|_| "a thread panicked")??;
+            let got = end?.map_err(|_| "a thread panicked")??;
             whole &= got == Some(LENGTH);
             bytes += got.unwrap_or(0);
         }
@@ -87,7 +93,7 @@ fn speak(
     last: bool,
 ) -> Result<Option<u64>, Cause> {
     let reader = socket.try_clone()?;
-    let reading = thread::spawn(move || listen(reader, others));
+    let reading = threads::spawn("gp-reads", move || listen(reader, others))?;
     let mut rng = Rng::new(own.seed);
     let (mut at, mut buffer) = (0, vec![0; 200_000]);
     while at < LENGTH {

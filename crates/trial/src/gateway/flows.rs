@@ -9,6 +9,7 @@ use lab::{Host, Lab};
 use measure::Stop;
 use serde_json::{Value, json};
 use sys::child::Ended;
+use sys::threads;
 
 use super::plan::Plan;
 
@@ -31,16 +32,16 @@ pub(super) fn flows(
     let ended: Vec<Result<Value, Cause>> = thread::scope(|scope| {
         let all = (0..connections).map(|n| {
             let far = to[n % to.len()];
-            scope.spawn(move || {
+            threads::scoped(scope, "gp-flow", move || {
                 // One after the other, so that each finds the load of those before it.
                 thread::sleep(APART * u32::try_from(n).unwrap_or(0));
                 flow(plan, lab.near(), far, n, stop)
             })
         });
         let all: Vec<_> = all.collect();
-        let joined = all.into_iter().map(|one| one.join());
-        joined
-            .map(|r| r.unwrap_or_else(|_| Err("a thread panicked".into())))
+        let panicked = |_| Err("a thread panicked".into());
+        all.into_iter()
+            .map(|one| one?.join().unwrap_or_else(panicked))
             .collect()
     });
     let flows: Result<Vec<Value>, Cause> = ended.into_iter().collect();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use fault::{Cause, Failure};
 use lab::{Host, Lab};
 use serde_json::{Value, json};
+use sys::threads;
 
 use super::exact;
 use super::steady::Steady;
@@ -30,7 +31,7 @@ pub(super) fn renew(lab: &Lab, to: &[&Host], connections: usize) -> Result<Value
     let before = seen().map_err(Failure::here)?;
     let over = AtomicBool::new(false);
     let (renewed, took, tried, failed) = thread::scope(|scope| {
-        let greets = scope.spawn(|| {
+        let greets = threads::scoped(scope, "gp-greets", || {
             let (mut tried, mut failed) = (0_u64, 0_u64);
             while !over.load(Ordering::Relaxed) {
                 // Never the port of the one before: that rests at this end.
@@ -47,7 +48,8 @@ pub(super) fn renew(lab: &Lab, to: &[&Host], connections: usize) -> Result<Value
         let took = begun.elapsed();
         thread::sleep(BESIDE);
         over.store(true, Ordering::Relaxed);
-        let (tried, failed) = greets.join().unwrap_or((0, 1));
+        let greeted = greets.map(|greets| greets.join().unwrap_or((0, 1)));
+        let (tried, failed) = greeted.unwrap_or((0, 1));
         (renewed, took, tried, failed)
     });
     renewed?;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use fault::Cause;
 use lab::Host;
 use serde_json::{Value, json};
+use sys::threads;
 
 use super::exact::{self, Pattern};
 
@@ -43,8 +44,8 @@ impl Steady {
             let (a, b) = exact::pair(near, to[n % to.len()], port)?;
             let flag = Arc::clone(&over);
             ends.push(Ends {
-                sends: thread::spawn(move || send(a, &flag)),
-                hears: thread::spawn(move || hear(b)),
+                sends: threads::spawn("gp-sends", move || send(a, &flag))?,
+                hears: threads::spawn("gp-hears", move || hear(b))?,
             });
         }
         Ok(Self { over, ends })

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use fault::{Cause, Failure};
@@ -16,6 +17,7 @@ use lab::{Host, Lab, LabGateway};
 use serde_json::{Value, json};
 use sys::clock;
 use sys::folder::replace;
+use sys::threads;
 
 use super::exact;
 use super::renew;
@@ -109,12 +111,12 @@ fn kill(systemd: &mut Systemd, lab: &Lab, to: &[&Host]) -> Result<Value, Cause> 
     let (before, refused) = (systemd.shown()?, refusals()?);
     let over = AtomicBool::new(false);
     let (seen, greets) = thread::scope(|scope| {
-        let greets = scope.spawn(|| greet_on(lab.near(), to, &over));
+        let greets = threads::scoped(scope, "gp-greets", || greet_on(lab.near(), to, &over));
         let seen = killed(systemd, &before);
         over.store(true, Ordering::Relaxed);
-        (seen, greets.join())
+        (seen, greets.map(ScopedJoinHandle::join))
     });
-    let (seen, greets) = (seen?, greets.map_err(|_| "a thread panicked")?);
+    let (seen, greets) = (seen?, greets?.map_err(|_| "a thread panicked")?);
     let meanwhile: Vec<&Greeting> = greets
         .iter()
         .filter(|g| g.begun_us >= seen.ended_us && g.begun_us < seen.ready_us)

@@ -4,13 +4,13 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::thread;
 use std::time::Duration;
 
 use fault::Cause;
 use lab::Host;
 use sys::child::ChildHandle;
 use sys::signal::Interrupt;
+use sys::threads;
 
 use super::account::{Key, Seen};
 
@@ -38,13 +38,13 @@ impl Capture {
         })?;
         let stderr = child.stderr.take().ok_or("dumpcap has no stderr")?;
         let (tell, said) = mpsc::channel();
-        thread::spawn(move || {
+        threads::spawn("gp-reads", move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 if tell.send(line).is_err() {
                     break;
                 }
             }
-        });
+        })?;
         let capture = Self { child, said, file };
         loop {
             match capture.said.recv_timeout(PATIENCE) {

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use fault::Cause;
@@ -13,6 +14,7 @@ use lab::{Host, Lab};
 use measure::Stop;
 use serde::Serialize;
 use sys::child::Ended;
+use sys::threads;
 use units::{Bytes, Rate};
 
 /// Who sends to whom, as host numbers.
@@ -49,7 +51,9 @@ pub(super) fn datagrams(lab: &Lab, load: &Load, stop: &Stop) -> Result<Vec<Flow>
         let receivers: Vec<_> = (0..hosts.len())
             .map(|to| {
                 let over = &over;
-                scope.spawn(move || hosts[to].run(|| receive(&hosts[to], over)))
+                threads::scoped(scope, "gp-hears", move || {
+                    hosts[to].run(|| receive(&hosts[to], over))
+                })
             })
             .collect();
         // Bursts are to meet: two threads would send them one after the other where CPUs are few.
@@ -58,19 +62,24 @@ pub(super) fn datagrams(lab: &Lab, load: &Load, stop: &Stop) -> Result<Vec<Flow>
         let senders: Vec<_> = groups
             .map(|group| {
                 let group = group.to_vec();
-                scope.spawn(move || send(hosts, &group, load, begin, stop))
+                threads::scoped(scope, "gp-sends", move || {
+                    send(hosts, &group, load, begin, stop)
+                })
             })
             .collect();
-        let sent: Vec<_> = senders.into_iter().map(|s| s.join()).collect();
+        let sent: Vec<_> = senders
+            .into_iter()
+            .map(|s| s.map(ScopedJoinHandle::join))
+            .collect();
         thread::sleep(TAIL);
         over.store(true, Ordering::Relaxed);
         let mut flows = Vec::new();
         let mut came = Vec::new();
         for receiver in receivers {
-            came.push(receiver.join().map_err(|_| "a receiver panicked")???);
+            came.push(receiver?.join().map_err(|_| "a receiver panicked")???);
         }
         for sent in sent {
-            let sent = sent.map_err(|_| "a sender panicked")??;
+            let sent = sent?.map_err(|_| "a sender panicked")??;
             for ((from, to), sent_bytes) in sent {
                 let received_bytes = came[to].get(&hosts[from].address()).copied();
                 flows.push(Flow {
@@ -183,11 +192,16 @@ pub(super) fn iperf3(lab: &Lab, load: &Load, stop: &Stop) -> Result<Vec<Flow>, C
                 let flows = load.pairs.iter().filter(|p| p.0 == from).count() as u64;
                 let rate = load.rate.as_bits_per_second() / flows.max(1);
                 let bytes = rate / 8 * load.time.as_secs().max(1);
-                scope.spawn(move || one_iperf3(&hosts[from], &hosts[to], from, rate, bytes, stop))
+                threads::scoped(scope, "gp-flow", move || {
+                    one_iperf3(&hosts[from], &hosts[to], from, rate, bytes, stop)
+                })
             })
             .collect();
         runs.into_iter()
-            .map(|r| r.join().unwrap_or_else(|_| Err("a thread panicked".into())))
+            .map(|r| {
+                r?.join()
+                    .unwrap_or_else(|_| Err("a thread panicked".into()))
+            })
             .collect()
     })
 }
