@@ -32,6 +32,15 @@ use thiserror::Error;
 use units::Rate;
 use wire::tcp_info::TcpInfo;
 
+/// Why a session that nobody ended cannot go on: this host has nothing left to make links of, or somebody closed its meeting.
+fn broken(meeting: &Meeting) -> Option<CopyError> {
+    let closed = || CopyError::Link(io::ErrorKind::ConnectionAborted.into());
+    match meeting.stranded() {
+        Some(lack) => Some(CopyError::Here(lack)),
+        None => meeting.is_over().then(closed),
+    }
+}
+
 /// What a session came to, as far as it came.
 #[derive(Debug, Default)]
 pub struct Watch {

@@ -412,7 +412,8 @@ pub fn connect(
     cipher: Cipher,
     key: &Key,
 ) -> io::Result<Link> {
-    connect_filling(socket, session, which, cipher, key, None)
+    let (patience, fills) = (HANDSHAKE_PATIENCE, None);
+    connect_filling(socket, session, which, (cipher, key), patience, fills)
 }
 
 /// As [`connect`]. With a round trip, the handshake's packets are filled up with nothing, so that the connection's window is
@@ -422,12 +423,12 @@ pub(crate) fn connect_filling(
     socket: Socket,
     session: SessionId,
     which: Which,
-    cipher: Cipher,
-    key: &Key,
+    (cipher, key): (Cipher, &Key),
+    patience: Duration,
     fills: Option<Duration>,
 ) -> io::Result<Link> {
-    let until = Instant::now() + HANDSHAKE_PATIENCE;
-    socket.set_patience(Some(HANDSHAKE_PATIENCE))?;
+    let until = Instant::now() + patience;
+    socket.set_patience(Some(patience))?;
     let mut hello = Vec::with_capacity(HELLO_BYTES);
     hello.extend_from_slice(MAGIC);
     hello.extend_from_slice(&VERSION.to_le_bytes());

@@ -15,12 +15,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sys::threads;
 use wire::tcp_info::TcpInfo;
 
 use crate::key::{Key, SessionId};
 use crate::link::{self, Cipher, Link, STREAMS_MOST, Sessions, Socket, Which};
-use crate::quic::{self, Carriage, Towards, Transport};
-use crate::reason::stays_unreachable;
+use crate::quic::{self, Carriage, Quic, Towards, Transport};
+use crate::reason::{is_exhausted, reason, stays_unreachable};
 use crate::unpaced;
 use crate::ways::{Carried, Near, Way, Ways};
 
@@ -77,6 +78,8 @@ struct State {
     parting: bool,
     /// The newest failure, for the user.
     failure: Option<String>,
+    /// This host has had no descriptor or thread for links since then.
+    lack: Option<(Instant, String)>,
     reconnects: u64,
     /// Of the first connection, before its handshake.
     round_trip: Option<Duration>,
@@ -91,6 +94,46 @@ impl State {
     /// Whether a link of this kind is not needed any more.
     fn is_done_with(&self, which: Which) -> bool {
         self.over || self.parting && matches!(which, Which::Blocks(_))
+    }
+
+    /// A link of this kind is open.
+    fn made(&mut self, which: Which, socket: &Socket) -> io::Result<()> {
+        if self.over {
+            return Err(ErrorKind::ConnectionAborted.into());
+        }
+        if !self.met.insert(which) {
+            self.reconnects += 1;
+        }
+        self.lived.entry(which).or_default().made(Instant::now());
+        self.open.insert(which, socket.again()?);
+        if matches!(which, Which::Blocks(_)) {
+            self.lack = None;
+        }
+        Ok(())
+    }
+
+    /// This host has nothing left to make a link of.
+    fn lacks(&mut self, what: String) {
+        self.lack.get_or_insert_with(|| (Instant::now(), what));
+    }
+
+    /// What this host has lacked for so long that it is not waited for.
+    fn lacking(&self) -> Option<String> {
+        let (since, what) = self.lack.as_ref()?;
+        (since.elapsed() >= LACKING).then(|| what.clone())
+    }
+
+    /// No link without which nothing works is waited for where this host lacks what it is made of.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    fn may_go_on(&self, which: Which) -> io::Result<()> {
+        match (which, self.lacking()) {
+            (Which::FromSource | Which::FromDestination, Some(what)) => {
+                Err(io::Error::new(ErrorKind::OutOfMemory, what))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A connection was made.
@@ -144,6 +187,8 @@ impl fmt::Debug for Meeting {
 pub(crate) const LONG: Duration = Duration::from_millis(5);
 /// A frame by which a reader says where to go on.
 const START: u8 = 1;
+/// So long others may give back descriptors or threads that links are made of.
+const LACKING: Duration = Duration::from_secs(2);
 /// Between two attempts to connect.
 const PAUSE_LEAST: Duration = Duration::from_millis(20);
 const PAUSE_MOST: Duration = Duration::from_secs(2);
@@ -281,6 +326,8 @@ impl Meeting {
     pub fn hurry(&self, patience: Duration) {
         let mut state = self.lock();
         state.hurried = Some(state.hurried.map_or(patience, |there| there.min(patience)));
+        // Whoever is gone answers none of them; those that are wanted begin again.
+        state.greeting.values().for_each(Socket::shut);
         self.changed.notify_all();
     }
 
@@ -415,21 +462,17 @@ impl Meeting {
             }
             let error = match met {
                 Ok((link, begun)) => {
-                    let mut state = self.lock();
-                    if state.over {
-                        return Err(ErrorKind::ConnectionAborted.into());
-                    }
-                    if !state.met.insert(which) {
-                        state.reconnects += 1;
-                    }
-                    state.lived.entry(which).or_default().made(Instant::now());
-                    state.open.insert(which, link.socket().again()?);
+                    self.lock().made(which, link.socket())?;
                     return Ok((link, begun));
                 }
                 Err(error) => error,
             };
             if self.is_done_with(which) {
                 return Err(ErrorKind::ConnectionAborted.into());
+            }
+            if is_exhausted(&error) {
+                self.failed(&error);
+                self.lock().may_go_on(which)?;
             }
             // A refusal is said in clear, and anybody on the path could say it: who was let in once tries again.
             let is_first = self.lock().met.is_empty();
@@ -479,6 +522,7 @@ impl Meeting {
                     state.greeting.insert(which, link.socket().again()?);
                     return Ok(link);
                 }
+                state.may_go_on(which)?;
                 let patience = state.hurried.unwrap_or(self.patience).min(self.patience);
                 let Some(left) = patience.checked_sub(since.elapsed()) else {
                     let why = state.failure.clone();
@@ -488,7 +532,7 @@ impl Meeting {
                         format!("the far side did not connect in {patience:?}{why}"),
                     ));
                 };
-                let waited = self.changed.wait_timeout(state, left);
+                let waited = self.changed.wait_timeout(state, left.min(LACKING));
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
         };
@@ -515,8 +559,9 @@ impl Meeting {
             };
             state.round_trip.filter(|time| fills && *time >= LONG)
         };
-        let (session, key) = (self.session, &self.key);
-        link::connect_filling(socket, session, which, self.cipher, key, fills)
+        let patience = self.patience().min(link::HANDSHAKE_PATIENCE);
+        let sealed = (self.cipher, &self.key);
+        link::connect_filling(socket, self.session, which, sealed, patience, fills)
     }
 
     /// A connection by a way over QUIC, or over TCP where there will be none.
@@ -720,7 +765,21 @@ impl Meeting {
 
     /// What came in failed; told when nothing else comes.
     fn failed(&self, error: &io::Error) {
-        self.lock().failure = Some(error.to_string());
+        let mut state = self.lock();
+        if is_exhausted(error) {
+            state.lacks(reason(error));
+        }
+        state.failure = Some(reason(error));
+    }
+
+    /// Why no block can be carried: this host has had no descriptor or thread for a stream for a while.
+    pub(crate) fn stranded(&self) -> Option<String> {
+        let state = self.lock();
+        let carries = |which: &Which| matches!(which, Which::Blocks(_));
+        match state.open.keys().any(carries) {
+            true => None,
+            false => state.lacking(),
+        }
     }
 
     /// Asks for so many streams of blocks; never fewer than before.
@@ -848,6 +907,15 @@ impl Sessions for Meeting {
 /// # Errors
 /// As poll(2).
 pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
+    let ended = listen_until_over(listener, meeting);
+    if let Err(error) = &ended {
+        // Nobody can come any more.
+        meeting.lock().lacks(reason(error));
+    }
+    ended
+}
+
+fn listen_until_over(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let over = meeting.over_in_poll()?;
     let begun = unpaced::begin(listener.as_fd());
@@ -858,22 +926,11 @@ pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
         .listen(meeting.session, &meeting.key, allowed);
     thread::scope(|scope| {
         if let Some(quic) = &quic {
-            scope.spawn(move || {
-                while !meeting.is_over() && !quic.is_over() {
-                    let Some(pipe) = quic.next(Duration::from_millis(100)) else {
-                        continue;
-                    };
-                    // There are no more of them than a session's links and some that have not proved themselves.
-                    let welcomes = thread::Builder::new().spawn_scoped(scope, move || {
-                        if let Err(error) = meeting.welcome(Socket::Quic(pipe)) {
-                            meeting.failed(&error);
-                        }
-                    });
-                    if let Err(error) = welcomes {
-                        meeting.failed(&error);
-                    }
-                }
-            });
+            // Without this thread the session's links come by TCP.
+            let takes = move || listen_over_quic(scope, quic, meeting);
+            if let Err(error) = threads::scoped(scope, "gp-listen", takes) {
+                meeting.failed(&error);
+            }
         }
         while !meeting.is_over() {
             if !has_come_or(listener, &over)? {
@@ -884,8 +941,16 @@ pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
                 thread::sleep(PAUSE_LEAST);
                 continue;
             }
-            let Ok((socket, _)) = listener.accept() else {
-                continue;
+            let socket = match listener.accept() {
+                Ok((socket, _)) => socket,
+                Err(error) => {
+                    if is_exhausted(&error) {
+                        // It stays in the kernel's queue, and poll(2) would return at once.
+                        meeting.failed(&error);
+                        thread::sleep(PAUSE_LEAST);
+                    }
+                    continue;
+                }
             };
             begun.settle(socket.as_fd());
             if under_way.load(Ordering::Relaxed) >= HANDSHAKES_MOST {
@@ -894,7 +959,7 @@ pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
             }
             under_way.fetch_add(1, Ordering::Relaxed);
             let under_way = &under_way;
-            let welcomes = thread::Builder::new().spawn_scoped(scope, move || {
+            let welcomes = threads::scoped(scope, "gp-welcome", move || {
                 let welcomed = socket
                     .set_nonblocking(false)
                     .and_then(|()| meeting.welcome(Socket::Tcp(socket)));
@@ -906,11 +971,34 @@ pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
             if let Err(error) = welcomes {
                 // Too many threads for now: this connection is gone, and those after it may fare better.
                 under_way.fetch_sub(1, Ordering::Relaxed);
+                meeting.lock().lacks(error.to_string());
                 meeting.failed(&error);
             }
         }
         Ok(())
     })
+}
+
+/// Takes links that QUIC carries.
+fn listen_over_quic<'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    quic: &'scope Quic,
+    meeting: &'scope Meeting,
+) {
+    while !meeting.is_over() && !quic.is_over() {
+        let Some(pipe) = quic.next(Duration::from_millis(100)) else {
+            continue;
+        };
+        // There are no more of them than a session's links and some that have not proved themselves.
+        let welcomes = threads::scoped(scope, "gp-welcome", move || {
+            if let Err(error) = meeting.welcome(Socket::Quic(pipe)) {
+                meeting.failed(&error);
+            }
+        });
+        if let Err(error) = welcomes {
+            meeting.failed(&error);
+        }
+    }
 }
 
 /// Waits 100 ms for somebody to connect; whether somebody may have.

@@ -50,6 +50,12 @@ pub(crate) fn stays_unreachable(error: &io::Error) -> bool {
     )
 }
 
+/// Whether this process or host has no descriptor left.
+pub(crate) fn is_exhausted(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
+}
+
 /// Whether a file system or its server refuses to keep what belongs to a name: not allowed, not known there, or a value that
 /// it cannot hold. Which of these numbers it says differs between file systems.
 pub(crate) const fn is_not_kept(errno: Errno) -> bool {
@@ -88,6 +94,19 @@ mod tests {
             reason(&io::Error::other("A word of ours")),
             "A word of ours"
         );
+    }
+
+    #[test]
+    fn only_a_lack_of_descriptors_is_exhaustion() {
+        for (errno, is_lack) in [
+            (Errno::MFILE, true),
+            (Errno::NFILE, true),
+            (Errno::NOMEM, false),
+            (Errno::AGAIN, false),
+        ] {
+            assert_eq!(is_exhausted(&errno.into()), is_lack, "{errno}");
+        }
+        assert!(!is_exhausted(&io::Error::other("words")));
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub mod daemon;
 mod far;
 mod inside;
 pub mod job;
+mod joined;
 mod limits;
 mod manifest;
 pub mod observed;
@@ -48,6 +49,7 @@ pub mod why;
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
+use std::io;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -64,7 +66,8 @@ use crate::engine::{CopyError, Note, Watch};
 use crate::meeting::Meeting;
 use crate::message::Account;
 use crate::quic::{Carriage, Transport};
-use crate::source::Source;
+use crate::reason::is_exhausted;
+use crate::source::{Source, SourceError};
 use crate::{Carried, Cipher, Key, RelPath, SessionId};
 
 pub use caller::{Caller, NoteKind, Observer, Unobserved};
@@ -72,6 +75,7 @@ use limits::Limits;
 use operand::Operand;
 use progress::Progress;
 pub use request::Request;
+use sys::threads::Crew;
 use why::HostFacts;
 
 /// One copy, before anything is begun.
@@ -150,7 +154,7 @@ fn null_plan(
 }
 
 /// A file of that size, in a folder that goes when it is no longer needed.
-fn scratch_of(size: u64) -> std::io::Result<Scratch> {
+fn scratch_of(size: u64) -> io::Result<Scratch> {
     let place = Scratch::new("null")?;
     std::fs::File::create_new(place.path().join("null"))?.set_len(size)?;
     Ok(place)
@@ -360,7 +364,10 @@ impl Plan {
             None => Source::open(&paths),
             Some(names) => Source::from_list(paths[0], names),
         };
-        opened.map_err(Failure::usage)
+        opened.map_err(|error| match &error {
+            SourceError::Open { error: why, .. } if is_exhausted(why) => Failure::here(error),
+            _ => Failure::usage(error),
+        })
     }
 
     /// Both sides on this host, over loopback.
@@ -446,12 +453,16 @@ impl Plan {
         let mut limits = Limits::of(&self.request)?;
         limits.tick(&watch);
         let begun = Instant::now();
+        let crew = Crew::new(|_: &io::Error| {
+            near.close();
+            far.close();
+        });
         let (sent, progress) = thread::scope(|scope| {
             for listener in listeners {
-                scope.spawn(|| crate::meeting::listen(listener, far));
+                crew.start(scope, "gp-listen", || crate::meeting::listen(listener, far));
             }
             let (destination, receive, far_watch) = (&destination, &receive, &far_watch);
-            let received = scope.spawn(move || {
+            let received = crew.start(scope, "gp-receives", move || {
                 let received = receive_prepared(far, destination, prepared, receive, far_watch);
                 far.close();
                 if received.is_err() {
@@ -460,20 +471,17 @@ impl Plan {
                 }
                 received
             });
-            let sent =
-                scope.spawn(|| crate::engine::send::send(near, source, &filter, &send, &watch));
-            let progress = progress::follow(&watch, &mut limits, caller, observer, &|| {
-                sent.is_finished()
+            let sent = crew.start(scope, "gp-sends", || {
+                crate::engine::send::send(near, source, &filter, &send, &watch)
             });
-            let sent = sent
-                .join()
-                .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
+            let progress = progress::follow(&watch, &mut limits, caller, observer, &|| {
+                joined::is_over(&sent)
+            });
+            let sent = joined::join(sent, &crew);
             if sent.is_err() {
                 far_watch.stop();
             }
-            let received = received
-                .join()
-                .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
+            let received = joined::join(received, &crew);
             // Of two complaints, the one that is not about the other side.
             let sent = match (sent, received) {
                 (Err(CopyError::Far(_) | CopyError::Link(_)), Err(error @ CopyError::Here(_))) => {

@@ -113,16 +113,15 @@ impl Staging {
                 Err(Errno::EXIST) => continue,
                 other => other?,
             }
-            // Somebody who looks for a folder of theirs may hold the lock for a moment, and who owns the top may have put
-            // another in its place.
-            if let Found::Free(folder, None) = look(top, &name, own)?
-                && Names::of(again(&folder)?.as_fd())?.len() == 0
-            {
-                write_identity(&folder, own, identity, &secret)?;
-                return Self::of(top, folder, name, *identity, own, false);
+            match made(top, &name, own, identity, &secret) {
+                Ok(Some(folder)) => return Self::of(top, folder, name, *identity, own, false),
+                // Not ours; empty, or it is somebody's.
+                Ok(None) => drop(unlinkat(top.folder(), &name[..], AtFlags::REMOVEDIR)),
+                Err(error) => {
+                    let _ = unlinkat(top.folder(), &name[..], AtFlags::REMOVEDIR);
+                    return Err(error);
+                }
             }
-            // Not ours; empty, or it is somebody's.
-            let _ = unlinkat(top.folder(), &name[..], AtFlags::REMOVEDIR);
         }
         Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
@@ -582,15 +581,41 @@ fn read_identity(folder: &OwnedFd, own: Own, name: &[u8]) -> io::Result<Option<[
     Ok(is_its_own.then_some(*identity))
 }
 
+/// The folder that was just made, locked, with whose it is written in it; `None` where it is another. Where that fails, nothing is
+/// left in it.
+fn made(
+    top: &Top,
+    name: &[u8],
+    own: Own,
+    identity: &[u8; 16],
+    secret: &[u8; 16],
+) -> io::Result<Option<OwnedFd>> {
+    // Somebody who looks for a folder of theirs may hold the lock for a moment, and who owns the top may have put another in
+    // its place.
+    let Found::Free(folder, None) = look(top, name, own)? else {
+        return Ok(None);
+    };
+    if Names::of(again(&folder)?.as_fd())?.len() > 0 {
+        return Ok(None);
+    }
+    let written = write_identity(&folder, own, identity, secret);
+    if written.is_err() {
+        for name in [NEW_IDENTITY, IDENTITY] {
+            let _ = unlinkat(&folder, name, AtFlags::empty());
+        }
+    }
+    written.map(|()| Some(folder))
+}
+
 fn write_identity(
     folder: &OwnedFd,
     own: Own,
     identity: &[u8; 16],
     secret: &[u8; 16],
 ) -> io::Result<()> {
-    let mut file = own_file(folder, own, "n-identity", PRIVATE)?;
+    let mut file = own_file(folder, own, NEW_IDENTITY, PRIVATE)?;
     file.write_all(&[*identity, *secret].concat())?;
-    Ok(renameat(folder, "n-identity", folder, IDENTITY)?)
+    Ok(renameat(folder, NEW_IDENTITY, folder, IDENTITY)?)
 }
 
 /// An open folder, open once more from its first name on.
@@ -600,6 +625,8 @@ fn again(folder: &OwnedFd) -> io::Result<OwnedFd> {
 
 /// Everybody's mode, less the umask: the mode of a file of which none is kept.
 const USUAL: Mode = Mode::from_bits_retain(0o666);
+/// What [`IDENTITY`] is called until it is written.
+const NEW_IDENTITY: &str = "n-identity";
 /// Of a file that nobody else is to read, or that gets a mode of its own on the way to its place.
 const PRIVATE: Mode = Mode::from_bits_retain(0o600);
 

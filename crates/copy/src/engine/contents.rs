@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sys::threads;
+
 use crate::digest::Sum;
 use crate::entry::RelPath;
 use crate::source::{Fingerprint, Source, Walked};
@@ -189,7 +191,7 @@ impl Contents {
         thread::scope(|scope| {
             for _ in 0..readers.min(READERS_MOST) {
                 // Without another thread this is slower, or not done at all.
-                let _ = thread::Builder::new().spawn_scoped(scope, || self.read_all(source));
+                let _ = threads::scoped(scope, "gp-reads", || self.read_all(source));
             }
         });
     }

@@ -7,6 +7,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sys::threads;
+
 use crate::filter::Filter;
 use crate::source::{Keep, Source, Walked};
 
@@ -49,7 +51,7 @@ impl Early {
         thread::scope(|scope| {
             if reads {
                 // Without this thread they are read when they are asked for.
-                let _ = thread::Builder::new().spawn_scoped(scope, || {
+                let _ = threads::scoped(scope, "gp-early", || {
                     self.wait_for_walk();
                     self.contents.read(source);
                 });

@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sys::threads;
+
 use crate::digest::Cut;
 use crate::entry::{RelPath, Stamp};
 use crate::link::{Link, Which};
@@ -221,7 +223,7 @@ impl Helper<'_> {
                 if let (Ok(leader), Ok(destination)) = ends {
                     let is_done = AtomicBool::new(false);
                     thread::scope(|scope| {
-                        let watches = thread::Builder::new().spawn_scoped(scope, || {
+                        let watches = threads::scoped(scope, "gp-watch", || {
                             while !is_done.load(Ordering::Relaxed) {
                                 if is_gone(&leader) || is_gone(&destination) {
                                     leader.shut();

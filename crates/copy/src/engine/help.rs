@@ -16,6 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use sys::threads::{self, Crew};
 
 use crate::destination::Destination;
 use crate::digest::Cut;
@@ -144,12 +145,14 @@ pub(super) fn run(
     watch: &Watch,
     stream: &(dyn Fn(u16) + Sync),
 ) -> Result<(), CopyError> {
+    let crew = Crew::new(|_: &io::Error| meeting.close());
+    let crew = &crew;
     thread::scope(|scope| {
-        scope.spawn(|| {
+        crew.start(scope, "gp-streams", move || {
             let mut there = 0;
             while let Some(wanted) = meeting.more_streams(there) {
                 for n in there..wanted {
-                    scope.spawn(move || stream(n));
+                    crew.start(scope, "gp-stream", move || stream(n));
                 }
                 there = wanted;
                 watch.streams.store(there.into(), Ordering::Relaxed);
@@ -161,6 +164,8 @@ pub(super) fn run(
         leader.close();
         meeting.close();
     });
+    crew.over()
+        .map_err(|error| CopyError::Here(error.to_string()))?;
     match watch.is_stopped() {
         true => Err(CopyError::Stopped),
         false => Ok(()),
@@ -241,7 +246,7 @@ impl Helper<'_> {
         };
         let (tell, told) = mpsc::sync_channel(UNTOLD_MOST);
         thread::scope(|scope| {
-            let teller = thread::Builder::new().spawn_scoped(scope, || {
+            let teller = threads::scoped(scope, "gp-tells", || {
                 let _ = self.tell(to, &told);
                 // Whoever reads may wait for a source that has nothing to send.
                 source.shut();

@@ -15,6 +15,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sys::threads::Crew;
+
 use crate::channel::{self, Outbox};
 use crate::destination::{Destination, NOT_AS_WRITTEN, Partial, Staging, data_in, out_of_memory};
 use crate::digest::{Cut, Sum};
@@ -297,46 +299,53 @@ impl Growing {
 
 impl Receiver<'_> {
     fn run(&self) -> Result<Account, CopyError> {
+        let crew = Crew::new(|error: &io::Error| {
+            self.end(CopyError::Here(error.to_string()));
+        });
         thread::scope(|scope| {
-            scope.spawn(|| {
+            crew.start(scope, "gp-says", || {
                 let wrote = self.outbox.run(self.meeting, Which::FromDestination);
                 self.link_ended(wrote);
             });
-            scope.spawn(|| {
+            crew.start(scope, "gp-hears", || {
                 let heard = channel::hear(self.meeting, Which::FromSource, &self.outbox, |bytes| {
                     self.hear(bytes)
                 });
                 self.link_ended(heard);
             });
-            scope.spawn(|| {
+            crew.start(scope, "gp-streams", || {
                 let mut there = 0;
                 while let Some(wanted) = self.meeting.more_streams(there) {
                     for n in there..wanted {
                         self.streaming.fetch_add(1, Ordering::Relaxed);
-                        scope.spawn(move || {
+                        // The source sends on each of them: without one, what it sends stays there.
+                        let started = crew.start(scope, "gp-stream", move || {
                             self.stream(n);
                             self.streaming.fetch_sub(1, Ordering::Release);
                         });
+                        if started.is_none() {
+                            self.streaming.fetch_sub(1, Ordering::Release);
+                        }
                     }
                     there = wanted;
                     self.watch.streams.store(there.into(), Ordering::Relaxed);
                 }
             });
-            scope.spawn(|| self.meeting.carry_as_asked());
-            scope.spawn(|| {
+            crew.start(scope, "gp-carry", || self.meeting.carry_as_asked());
+            crew.start(scope, "gp-deal", || {
                 let dealt = self.deal();
                 self.link_ended(dealt);
             });
-            scope.spawn(|| self.look_long());
+            crew.start(scope, "gp-long", || self.look_long());
             for _ in 0..PLACERS {
-                scope.spawn(|| self.place());
+                crew.start(scope, "gp-place", || self.place());
             }
-            scope.spawn(|| self.tell());
-            scope.spawn(|| {
+            crew.start(scope, "gp-tells", || self.tell());
+            crew.start(scope, "gp-disk", || {
                 self.disk
                     .choose(&|| self.is_over(), &|| self.watch.to_come())
             });
-            scope.spawn(|| self.keep_journal());
+            crew.start(scope, "gp-journal", || self.keep_journal());
             let result = self.wait();
             let (over_quic, _) = self.meeting.over_quic();
             self.watch.is_quic.store(over_quic > 0, Ordering::Relaxed);
@@ -409,6 +418,9 @@ impl Receiver<'_> {
             if self.watch.is_stopped() {
                 return Err(CopyError::Stopped);
             }
+            if let Some(error) = super::broken(self.meeting) {
+                return Err(error);
+            }
             self.watch.note_ways(self.meeting);
             if files.walked.is_some()
                 && files.wanted.is_empty()
@@ -448,6 +460,7 @@ impl Receiver<'_> {
         if let Err(error) = result {
             self.end(match error.kind() {
                 ErrorKind::InvalidData => CopyError::Protocol(error.to_string()),
+                ErrorKind::OutOfMemory => CopyError::Here(error.to_string()),
                 _ => CopyError::Link(error),
             });
         }

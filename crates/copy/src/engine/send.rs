@@ -6,7 +6,7 @@ use std::ops::{ControlFlow, Range};
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use crate::channel::{self, MESSAGE_MOST, Outbox};
@@ -35,6 +35,7 @@ mod stream;
 mod unasked;
 mod under_way;
 
+use sys::threads::{self, Crew};
 use under_way::{Due, Sent};
 
 /// Bytes and files in a frame of small files, at most.
@@ -267,12 +268,13 @@ enum Task {
 
 impl Sender<'_> {
     fn run(&self, walk: &Walks<'_>) -> Result<Account, CopyError> {
+        let crew = self.crew();
         thread::scope(|scope| {
-            scope.spawn(|| {
+            crew.start(scope, "gp-says", || {
                 let wrote = self.outbox.run(self.meeting, Which::FromSource);
                 self.link_ended(wrote);
             });
-            scope.spawn(|| {
+            crew.start(scope, "gp-hears", || {
                 let heard = channel::hear(
                     self.meeting,
                     Which::FromDestination,
@@ -281,37 +283,34 @@ impl Sender<'_> {
                 );
                 self.link_ended(heard);
             });
-            scope.spawn(|| self.walk(walk));
-            scope.spawn(|| {
+            crew.start(scope, "gp-walk", || self.walk(walk));
+            crew.start(scope, "gp-tune", || {
                 super::tune::tune(self.meeting, &self.options.streams, self.watch, self);
                 if self.options.congestion.is_none() {
                     super::tune::heed_losses(self.meeting, self.watch);
                 }
             });
-            scope.spawn(|| super::carry::watch(self.meeting, self.watch, self));
-            scope.spawn(|| super::seen::look(self.meeting, self.watch));
-            scope.spawn(|| {
+            crew.start(scope, "gp-carry", || {
+                super::carry::watch(self.meeting, self.watch, self);
+            });
+            crew.start(scope, "gp-seen", || {
+                super::seen::look(self.meeting, self.watch);
+            });
+            crew.start(scope, "gp-disk", || {
                 self.disk
                     .choose(&|| self.is_over(), &|| self.watch.to_come())
             });
             if self.limit().is_some() {
-                scope.spawn(|| super::tune::limit(self.meeting, &|| self.limit()));
+                crew.start(scope, "gp-limit", || {
+                    super::tune::limit(self.meeting, &|| self.limit());
+                });
             } else {
-                scope.spawn(|| {
+                crew.start(scope, "gp-gaps", || {
                     let (meeting, watch) = (self.meeting, self.watch);
                     super::gaps::control(meeting, watch, self, self.options, &self.is_free);
                 });
             }
-            scope.spawn(|| {
-                let mut there = 0;
-                while let Some(wanted) = self.meeting.more_streams(there) {
-                    for n in there..wanted {
-                        scope.spawn(move || self.stream(n));
-                    }
-                    there = wanted;
-                    self.watch.streams.store(there.into(), Ordering::Relaxed);
-                }
-            });
+            crew.start(scope, "gp-streams", || self.start_streams(scope, &crew));
             let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
             loop {
                 if let Some(result) = ended.take() {
@@ -327,11 +326,45 @@ impl Sender<'_> {
                     self.over();
                     return Err(CopyError::Stopped);
                 }
+                if let Some(error) = super::broken(self.meeting) {
+                    ended.get_or_insert(Err(error));
+                    continue;
+                }
                 self.watch.note_ways(self.meeting);
                 let waited = self.changed.wait_timeout(ended, Duration::from_millis(100));
                 ended = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
         })
+    }
+
+    /// The session's threads: it ends where one of them cannot start.
+    fn crew(&self) -> Crew<impl Fn(&io::Error) + Sync> {
+        Crew::new(|error| self.end(Err(CopyError::Here(error.to_string()))))
+    }
+
+    /// Starts streams as they are wanted; no more than this host has threads for, but one.
+    fn start_streams<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        crew: &'scope Crew<impl Fn(&io::Error) + Sync>,
+    ) {
+        let mut there = 0;
+        while let Some(wanted) = self.meeting.more_streams(there) {
+            for n in there..wanted {
+                if n == 0 {
+                    crew.start(scope, "gp-stream", move || self.stream(n));
+                } else if let Err(error) =
+                    threads::scoped(scope, "gp-stream", move || self.stream(n))
+                {
+                    let text = format!("{n} of {wanted} streams: {error}");
+                    self.watch.note(Note::Chosen(text));
+                    self.watch.streams.store(n.into(), Ordering::Relaxed);
+                    return;
+                }
+            }
+            there = wanted;
+            self.watch.streams.store(there.into(), Ordering::Relaxed);
+        }
     }
 
     fn over(&self) {
@@ -361,6 +394,7 @@ impl Sender<'_> {
         if let Err(error) = result {
             self.end(Err(match error.kind() {
                 ErrorKind::InvalidData => CopyError::Protocol(error.to_string()),
+                ErrorKind::OutOfMemory => CopyError::Here(error.to_string()),
                 _ => CopyError::Link(error),
             }));
         }
@@ -905,8 +939,24 @@ impl Sender<'_> {
     }
 }
 
+/// A stream's socket and its copy for whoever cuts it, and the file that it reads or writes; twice, as both ends may be in one
+/// process.
+const DESCRIPTORS_A_STREAM: u64 = 6;
+/// What else is open: standard streams, listeners, links that carry no blocks, the journal.
+const DESCRIPTORS_BESIDE: u64 = 32;
+
 impl super::seen::Loaded for Sender<'_> {
     fn open_streams(&self, streams: u16) {
+        let limit = sys::host::descriptor_limit();
+        let most = limit.saturating_sub(DESCRIPTORS_BESIDE) / DESCRIPTORS_A_STREAM;
+        let most = u16::try_from(most).unwrap_or(u16::MAX).max(1);
+        if streams > most {
+            let text = format!(
+                "{most} of {streams} streams: few open files are allowed (ulimit -n {limit})"
+            );
+            self.watch.note(Note::Chosen(text));
+        }
+        let streams = streams.min(most);
         self.meeting.want_streams(streams);
         // Whichever side connects has to know.
         self.outbox.say(FromSource::Streams(streams).to_bytes());

@@ -127,7 +127,14 @@ fn what_fills_a_handshake_is_passed_over() {
         thread::scope(|scope| {
             let far = scope.spawn(|| accept(far, &sessions).unwrap().2);
             let which = Which::Blocks(3);
-            let near = connect_filling(near, session, which, cipher, &key, Some(Duration::MAX / 2));
+            let near = connect_filling(
+                near,
+                session,
+                which,
+                (cipher, &key),
+                HANDSHAKE_PATIENCE,
+                Some(Duration::MAX / 2),
+            );
             let (mut near, mut far) = (near.unwrap(), far.join().unwrap());
             near.send(9, b"about", b"data").unwrap();
             let mut buffer = Vec::new();

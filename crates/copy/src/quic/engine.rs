@@ -12,7 +12,6 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -26,6 +25,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustls::SupportedCipherSuite;
 use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+use sys::threads;
 use sys::udp::{self, Ends};
 
 use super::control::Factory;
@@ -231,9 +231,7 @@ impl Quic {
             waiting: None,
             cuts: true,
         };
-        thread::Builder::new()
-            .name("gp-quic".into())
-            .spawn(move || driver.run())?;
+        threads::spawn("gp-quic", move || driver.run())?;
         Ok(Self { shared })
     }
 

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use fault::{Cause, Failure, Verdict};
+use sys::threads::{self, Crew};
 
 use crate::destination::Trust;
 use crate::engine::Watch;
@@ -111,20 +112,22 @@ fn work(
     // Whoever started this is gone when standard input ends. Nobody waits for this thread: it may read for ever.
     let ended = Arc::new(AtomicBool::new(false));
     let end = Arc::clone(&ended);
-    let _ = thread::Builder::new().name("stdin".into()).spawn(move || {
+    let stdin = threads::spawn("stdin", move || {
         let mut bytes = [0; 4096];
         while matches!(input.read(&mut bytes), Ok(1..)) {}
         end.store(true, Ordering::Relaxed);
     });
-    thread::scope(|scope| {
+    stdin.map_err(|error| here(error.into()))?;
+    let crew = Crew::new(|_: &io::Error| meeting.close());
+    let done = thread::scope(|scope| {
         for listener in &listeners {
-            scope.spawn(|| meeting::listen(listener, &meeting));
+            crew.start(scope, "gp-listen", || meeting::listen(listener, &meeting));
         }
         let is_ended = || ended.load(Ordering::Relaxed) || caller.interrupted().is_some();
         // Who only watches has no connection to look at.
         if let Some(reach) = Reach::of(&job.meets).filter(|_| job.helps.is_none()) {
             let (meeting, watch) = (&meeting, watch);
-            scope.spawn(move || reach.look(meeting, watch));
+            crew.start(scope, "gp-reach", move || reach.look(meeting, watch));
         }
         job.perform(
             ends,
@@ -134,7 +137,9 @@ fn work(
             &mut |reply| say(output, reply),
             &is_ended,
         )
-    })
+    });
+    crew.over().map_err(|error| here(error.into()))?;
+    done
 }
 
 fn here(error: Cause) -> Failed {
@@ -266,10 +271,11 @@ pub fn relay(
     let mut from = socket.try_clone().map_err(Failure::here)?;
     let mut to = socket;
     // Either end takes the other with it; a thread that waits for input is not waited for.
-    let _ = thread::Builder::new().name("relay".into()).spawn(move || {
+    threads::spawn("relay", move || {
         let _ = io::copy(&mut input, &mut to);
         let _ = to.shutdown(std::net::Shutdown::Write);
-    });
+    })
+    .map_err(Failure::here)?;
     let mut bytes = vec![0; 256 << 10];
     while let Ok(n @ 1..) = from.read(&mut bytes) {
         let written = output.write_all(&bytes[..n]);

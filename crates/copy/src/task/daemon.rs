@@ -30,6 +30,7 @@ use units::text::plain;
 use super::caller::Caller;
 use super::job::{self, Ends, Failed, JOB_MOST, Job, Meets, Ready, Reply};
 use fault::Failure;
+use sys::threads;
 
 /// The port of daemons, unless another is said.
 pub const PORT: u16 = 5212;
@@ -295,7 +296,12 @@ impl Daemon<'_> {
         let begun = unpaced::begin(listener.as_fd());
         thread::scope(|scope| {
             if let Some(door) = &self.door {
-                scope.spawn(move || self.links_over_quic(scope, door));
+                let links = move || self.links_over_quic(scope, door);
+                if let Err(error) = threads::scoped(scope, "gp-links", links) {
+                    // Links come by TCP then.
+                    tracing::warn!("no links over QUIC: {error}");
+                    door.close();
+                }
             }
             while self.caller.interrupted().is_none() {
                 if self.threads.load(Ordering::Acquire) >= UNKNOWN_THREADS_MOST {
@@ -331,7 +337,7 @@ impl Daemon<'_> {
                     }
                 };
                 // What cannot have a thread is dropped, and its place with it.
-                if let Err(error) = thread::Builder::new().spawn_scoped(scope, meets) {
+                if let Err(error) = threads::scoped(scope, "gp-meet", meets) {
                     tracing::info!("{peer}: no thread for it: {error}");
                     thread::sleep(Duration::from_millis(10));
                 }
@@ -363,7 +369,7 @@ impl Daemon<'_> {
                     }
                     Err(error) => tracing::info!("over QUIC: {error}"),
                 };
-            if let Err(error) = thread::Builder::new().spawn_scoped(scope, meets) {
+            if let Err(error) = threads::scoped(scope, "gp-meet", meets) {
                 tracing::info!("over QUIC: no thread for it: {error}");
             }
         }
@@ -503,14 +509,14 @@ impl Daemon<'_> {
         thread::scope(|scope| {
             let gone = &is_gone;
             let watched = &socket;
-            let watches = thread::Builder::new().spawn_scoped(scope, move || {
+            let watches = threads::scoped(scope, "gp-watch", move || {
                 // Nothing is said any more but that it is over.
                 if let Socket::Tcp(socket) = watched {
                     let _ = socket.peek(&mut [0]);
                 }
                 gone.store(true, Ordering::Relaxed);
             });
-            watches.map_err(|error| (format!("no thread for it: {error}"), true))?;
+            watches.map_err(|error| (error.to_string(), true))?;
             let is_ended =
                 || is_gone.load(Ordering::Relaxed) || self.caller.interrupted().is_some();
             let mut tell = |reply: &Reply| {

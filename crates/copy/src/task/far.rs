@@ -3,11 +3,12 @@
 mod reported;
 mod started;
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::destination::Trust;
@@ -26,6 +27,7 @@ use self::reported::Reported;
 pub(super) use self::started::rsh_words;
 use self::started::{Far, START_BESIDE, dial_inside, hurry_when_gone};
 use super::job::{self, Job, Meets, Ready, Reply};
+use super::joined;
 use super::limits::Limits;
 use super::operand::Operand;
 use super::reach::{Reach, UNREACHED, WORDLESS};
@@ -34,6 +36,7 @@ use super::why::HostFacts;
 use super::{Caller, Done, Observer, Plan, Request, failure, prepare_here, progress};
 use fault::Failure;
 use sys::endpoint::{self, Endpoint};
+use sys::threads::{self, Crew};
 
 /// Addresses at which a host whose goodput a shell started is reached: those of its name, and the one that it reports, where
 /// it may be connected to.
@@ -141,13 +144,17 @@ fn start_helpers(
         for host in operand.beside() {
             started.push((
                 host,
-                scope.spawn(move || Far::start(request, host, job, Some(START_BESIDE), caller)),
+                threads::scoped(scope, "gp-start", move || {
+                    Far::start(request, host, job, Some(START_BESIDE), caller)
+                }),
             ));
         }
         let panicked = |_| Err(Failure::here("a thread panicked"));
-        let joined = started
-            .into_iter()
-            .map(|(host, started)| (host, started.join().unwrap_or_else(panicked)));
+        let joined = started.into_iter().map(|(host, started)| {
+            let started = started.map_err(Failure::here);
+            let joined = |started: ScopedJoinHandle<'_, _>| started.join().unwrap_or_else(panicked);
+            (host, started.and_then(joined))
+        });
         joined.collect::<Vec<_>>()
     });
     for (host, started) in started {
@@ -392,7 +399,8 @@ pub(super) fn push(
     let reads = !plan.request.dry_run && !options.null;
     thread::scope(|scope| {
         // A shell takes more than a dozen round trips to start the far side.
-        scope.spawn(|| early.walk(&source, &filter, &options.keep, reads));
+        let walks = || early.walk(&source, &filter, &options.keep, reads);
+        threads::scoped(scope, "gp-walk", walks).map_err(Failure::here)?;
         let _stops = Stops(&early);
         push_of(plan, (&source, &early), &options, caller, observer)
     })
@@ -432,27 +440,25 @@ fn push_of(
     limits.tick(&watch);
     // Without ssh's own time, and a password's.
     let begun = Instant::now();
+    let crew = Crew::new(|_: &io::Error| meeting.close());
     let (sent, progress) = thread::scope(|scope| {
         for listener in &listeners {
-            scope.spawn(|| meeting::listen(listener, &meeting));
+            crew.start(scope, "gp-listen", || meeting::listen(listener, &meeting));
         }
-        let sent = scope.spawn(|| {
+        let sent = crew.start(scope, "gp-sends", || {
             let sent = send_early(&meeting, source, early, options, &watch);
             meeting.close();
             sent
         });
         let is_gone = &far.is_gone;
-        scope.spawn(|| hurry_when_gone(is_gone, &meeting));
+        crew.start(scope, "gp-gone", || hurry_when_gone(is_gone, &meeting));
         let inside = far.inside.as_deref();
-        scope.spawn(|| far.reach.look(&meeting, &watch));
+        crew.start(scope, "gp-reach", || far.reach.look(&meeting, &watch));
         let progress = progress::follow(&watch, &mut limits, caller, observer, &|| {
             inside.inspect(|inside| inside.look());
-            sent.is_finished()
+            joined::is_over(&sent)
         });
-        let sent = sent
-            .join()
-            .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
-        (sent, progress)
+        (joined::join(sent, &crew), progress)
     });
     let far_host = HostFacts::told(&far.ready);
     let ssh_cpu_ns = far.inside.as_ref().map(|inside| inside.cpu_ns());
@@ -530,29 +536,27 @@ pub(super) fn pull(
     let watch = Watch::default();
     far.say_inside(&watch, plan.request.streams);
     let begun = Instant::now();
+    let crew = Crew::new(|_: &io::Error| meeting.close());
     let (received, mut progress) = thread::scope(|scope| {
         for listener in &listeners {
-            scope.spawn(|| meeting::listen(listener, &meeting));
+            crew.start(scope, "gp-listen", || meeting::listen(listener, &meeting));
         }
         let (links, watched, target, wanted) = (&meeting, &watch, &destination, &options);
-        let received = scope.spawn(move || {
+        let received = crew.start(scope, "gp-receives", move || {
             let received = receive_prepared(links, target, prepared, wanted, watched);
             links.close();
             received
         });
         let (is_gone, heard) = (&far.is_gone, &far.spent);
         let inside = far.inside.as_deref();
-        scope.spawn(|| hurry_when_gone(is_gone, &meeting));
-        scope.spawn(|| far.reach.look(&meeting, &watch));
+        crew.start(scope, "gp-gone", || hurry_when_gone(is_gone, &meeting));
+        crew.start(scope, "gp-reach", || far.reach.look(&meeting, &watch));
         let progress = progress::follow(&watch, &mut Limits::none(), caller, observer, &|| {
             inside.inspect(|inside| inside.look());
             heard.tell(&watch);
-            received.is_finished()
+            joined::is_over(&received)
         });
-        let received = received
-            .join()
-            .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
-        (received, progress)
+        (joined::join(received, &crew), progress)
     });
     let (heard, reach) = (Arc::clone(&far.spent), Arc::clone(&far.reach));
     let far_host = HostFacts::told(&far.ready);
@@ -641,15 +645,13 @@ pub(super) fn third_party(
     let source = Far::start(request, from, &job, None, caller)?;
     let mut hosts = [HostFacts::told(&source.ready), HostFacts::default()];
     let watch = Watch::default();
+    let crew = Crew::new(|_: &io::Error| ());
     let (ended, progress) = thread::scope(|scope| {
-        let ended = scope.spawn(|| follow(source, from, &watch));
+        let ended = crew.start(scope, "gp-follow", || follow(source, from, &watch));
         let progress = progress::follow(&watch, &mut Limits::none(), caller, observer, &|| {
-            ended.is_finished()
+            joined::is_over(&ended)
         });
-        let ended = ended
-            .join()
-            .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
-        (ended, progress)
+        (joined::join(ended, &crew), progress)
     });
     if ended.is_err() {
         // It need not wait for a source that is gone.

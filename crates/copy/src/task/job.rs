@@ -34,11 +34,13 @@ use crate::{Cipher, RelPath};
 use serde::{Deserialize, Serialize};
 use wire::tcp_info::TcpInfo;
 
+use super::joined;
 use super::limits::{self, Limits};
 use super::progress::FIELDS;
 use super::ways::WayTo;
 use super::{Plan, told, why};
 use fault::{Cause, Failure};
+use sys::threads::Crew;
 
 /// The longest job, in bytes: paths and patterns.
 pub(super) const JOB_MOST: u64 = 16 << 20;
@@ -719,8 +721,9 @@ impl Job {
         if self.is_source {
             limits.tick(watch);
         }
+        let crew = Crew::new(|_: &io::Error| meeting.close());
         let done = thread::scope(|scope| {
-            let working = scope.spawn(|| match ends {
+            let working = crew.start(scope, "gp-works", || match ends {
                 Ends::Source(source) => send(meeting, &source, filter, &self.send_options(), watch),
                 Ends::Writer(target, leader) => {
                     help(meeting, &leader, &target, watch).map(|()| Account::default())
@@ -735,9 +738,9 @@ impl Job {
             });
             let (mut told, mut looks) = (0, 0_u64);
             let mut is_last_told = false;
-            while !working.is_finished() {
+            while !joined::is_over(&working) {
                 let due = Instant::now() + Duration::from_millis(100);
-                while Instant::now() < due && !working.is_finished() {
+                while Instant::now() < due && !joined::is_over(&working) {
                     // The other side waits for it.
                     if !is_last_told && watch.is_finished.load(Ordering::Relaxed) {
                         is_last_told = true;
@@ -761,17 +764,16 @@ impl Job {
             tell_notes(watch, told, say);
             // Whoever sent does not wait for the last word.
             tell_progress(watch, true, false, say);
-            let done = working.join();
+            let done = joined::join(working, &crew);
             meeting.close();
             done
         });
         match done {
-            Ok(Ok(account)) => Ok(account),
-            Ok(Err(error)) => Err((
+            Ok(account) => Ok(account),
+            Err(error) => Err((
                 error.to_string(),
                 matches!(error, CopyError::Here(_) | CopyError::Refused(_)),
             )),
-            Err(_) => Err(("a thread panicked".to_owned(), true)),
         }
     }
 

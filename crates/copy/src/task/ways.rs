@@ -20,6 +20,7 @@ use super::operand::Operand;
 use super::{Caller, Request};
 use fault::Failure;
 use sys::endpoint::{self, Endpoint};
+use sys::threads;
 
 /// How long a connection may take to be made where others may be made instead.
 const CONNECT_BESIDE_OTHERS: Duration = Duration::from_secs(3);
@@ -364,7 +365,8 @@ pub(super) fn that_answer(
 ) -> Vec<SocketAddr> {
     let answers = |at: SocketAddr| TcpStream::connect_timeout(&at, OFFERED).map(drop);
     let all: Vec<_> = thread::scope(|scope| {
-        let asked = |(at, name)| (at, name, scope.spawn(move || answers(at)));
+        let ask = |at| threads::scoped(scope, "gp-asks", move || answers(at));
+        let asked = |(at, name)| (at, name, ask(at));
         let asked: Vec<_> = offered
             .into_iter()
             .take(ADDRESSES_MOST)
@@ -372,7 +374,8 @@ pub(super) fn that_answer(
             .collect();
         let told = asked.into_iter().map(|(at, name, asked)| {
             let panicked = |_| Err(io::Error::other("a thread panicked"));
-            (at, name, asked.join().unwrap_or_else(panicked))
+            let answer = asked.and_then(|asked| asked.join().unwrap_or_else(panicked));
+            (at, name, answer)
         });
         told.collect()
     });

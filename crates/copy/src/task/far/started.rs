@@ -24,6 +24,7 @@ use crate::task::operand::Operand;
 use crate::task::reach::{Reach, WORDLESS};
 use crate::task::{Caller, Plan, Request, served, told};
 use fault::Failure;
+use sys::threads;
 
 /// How long a shell may take to start the far side: somebody may have to type a password.
 const START: Duration = Duration::from_secs(180);
@@ -233,13 +234,12 @@ impl Far {
         let gone = Arc::clone(&is_gone);
         let spent = Arc::<Heard>::default();
         let tells = Arc::clone(&spent);
-        let _ = thread::Builder::new()
-            .name("far side".into())
-            .spawn(move || {
-                read_replies(output, &tell, &tells);
-                tells.note(None, true);
-                gone.store(true, Ordering::Relaxed);
-            });
+        threads::spawn("far side", move || {
+            read_replies(output, &tell, &tells);
+            tells.note(None, true);
+            gone.store(true, Ordering::Relaxed);
+        })
+        .map_err(Failure::here)?;
         let mut far = Self {
             host: host.to_owned(),
             held,
@@ -351,7 +351,7 @@ impl Far {
                 }
             }
         };
-        let _ = thread::Builder::new().name("helper".into()).spawn(tell);
+        let _ = threads::spawn("helper", tell);
         held
     }
 
@@ -552,9 +552,7 @@ fn hastened(host: &str, command: &mut Command, caller: &Caller) -> io::Result<Ch
     }
     if let Ok(handle) = ChildHandle::of(&child) {
         // A shell that is not hastened is slower, no more.
-        let _ = thread::Builder::new()
-            .name("hastens ssh".into())
-            .spawn(move || hasten(&handle));
+        let _ = threads::spawn("hastens ssh", move || hasten(&handle));
     }
     Ok(child)
 }
@@ -562,24 +560,22 @@ fn hastened(host: &str, command: &mut Command, caller: &Caller) -> io::Result<Ch
 /// Shows what a shell or the far host says on stderr, line by line, each with the host's name and plain: it may be any bytes.
 fn show_plain(host: String, words: ChildStderr, caller: Caller) {
     SHOWING.fetch_add(1, Ordering::Relaxed);
-    let started = thread::Builder::new()
-        .name("stderr of ssh".into())
-        .spawn(move || {
-            let mut words = BufReader::new(words);
-            let mut line = Vec::new();
-            while io::Read::take(&mut words, LINE_SHOWN_MAX)
-                .read_until(b'\n', &mut line)
-                .is_ok_and(|length| length > 0)
-            {
-                let text = String::from_utf8_lossy(&line);
-                let text = text.trim_end();
-                if !text.is_empty() {
-                    caller.note(format_args!("{host}: {}", plain(text)));
-                }
-                line.clear();
+    let started = threads::spawn("stderr of ssh", move || {
+        let mut words = BufReader::new(words);
+        let mut line = Vec::new();
+        while io::Read::take(&mut words, LINE_SHOWN_MAX)
+            .read_until(b'\n', &mut line)
+            .is_ok_and(|length| length > 0)
+        {
+            let text = String::from_utf8_lossy(&line);
+            let text = text.trim_end();
+            if !text.is_empty() {
+                caller.note(format_args!("{host}: {}", plain(text)));
             }
-            SHOWING.fetch_sub(1, Ordering::Relaxed);
-        });
+            line.clear();
+        }
+        SHOWING.fetch_sub(1, Ordering::Relaxed);
+    });
     if started.is_err() {
         SHOWING.fetch_sub(1, Ordering::Relaxed);
     }
@@ -707,9 +703,7 @@ pub(super) fn dial_inside(
         let mut command = shell(&request, &host, &what);
         let mut child = hastened(&host, command.stdin(input).stdout(output), &caller)?;
         inside.begins(child.id());
-        let _ = thread::Builder::new()
-            .name("ssh".into())
-            .spawn(move || child.wait());
+        let _ = threads::spawn("ssh", move || child.wait());
         Ok(Socket::Unix(near))
     })
 }
