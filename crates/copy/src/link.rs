@@ -397,6 +397,9 @@ const FILL_GREETING: usize = 12 << 10;
 const FILL_PROOF: usize = 27 << 10;
 const _: () = assert!(FILL_GREETING <= FILL_MOST);
 
+/// A shell prints no more before what it starts.
+const TEXT_MAX: usize = 64 << 10;
+
 /// How long a handshake may take on either side, from its first byte.
 pub const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(15);
 
@@ -458,7 +461,11 @@ pub(crate) fn connect_filling(
     (&socket).write_all(&first)?;
     let mut answer = [0; ANSWER_BYTES];
     let mut timed = Timed(&socket, until);
-    timed.read_exact(&mut answer).map_err(patience_ended)?;
+    if matches!(timed.0, Socket::Unix(_)) {
+        pass_over_text(&mut timed, &mut answer).map_err(patience_ended)?;
+    } else {
+        timed.read_exact(&mut answer).map_err(patience_ended)?;
+    }
     let fills = fills.is_some_and(|round_trip| since.elapsed() < round_trip * 2);
     if answer[..8] != MAGIC[..] {
         return Err(io::Error::new(
@@ -484,6 +491,26 @@ pub(crate) fn connect_filling(
     let said = [&hello[..], &answer].concat();
     let side = Side::Connects { fills };
     finish(socket, tls, side, cipher, key, &said, until)
+}
+
+/// Reads an answer behind whatever a shell prints first, where one starts what carries the link.
+///
+/// # Errors
+/// `InvalidData` where too much comes without one; as read(2).
+fn pass_over_text(from: &mut impl Read, answer: &mut [u8; ANSWER_BYTES]) -> io::Result<()> {
+    let begin = MAGIC.len();
+    from.read_exact(&mut answer[..begin])?;
+    for _ in 0..TEXT_MAX {
+        if answer[..begin] == MAGIC[..] {
+            return from.read_exact(&mut answer[begin..]);
+        }
+        answer.copy_within(1..begin, 0);
+        from.read_exact(&mut answer[begin - 1..begin])?;
+    }
+    Err(io::Error::new(
+        ErrorKind::InvalidData,
+        "what answers there prints text and is no goodput",
+    ))
 }
 
 /// What a listener knows of sessions.

@@ -1,5 +1,6 @@
 //! Far sides that a shell starts: ssh, or what the user has in its place.
 
+mod printed;
 mod reported;
 mod started;
 

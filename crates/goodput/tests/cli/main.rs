@@ -12,6 +12,7 @@ mod copy_daemon;
 mod copy_options;
 mod copy_refused;
 mod copy_several;
+mod copy_shells;
 mod exhausted;
 mod explain;
 mod fabric;

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use sys::child::ChildHandle;
 use units::text::plain;
 
 use super::host_of;
+use super::printed::{self, Printed};
 use crate::task::inside::{self, Inside};
 use crate::task::job::{self, Job, Ready, Reply};
 use crate::task::operand::Operand;
@@ -28,6 +29,8 @@ use sys::threads;
 
 /// How long a shell may take to start the far side: somebody may have to type a password.
 const START: Duration = Duration::from_secs(180);
+/// How long goodput may take to answer once the far shell has printed something.
+const ANSWERS: Duration = Duration::from_secs(5);
 /// How long a host may take to start that helps another: the one that leads waits meanwhile for its first connection, and
 /// gives up after 60 s.
 pub(super) const START_BESIDE: Duration = Duration::from_secs(30);
@@ -83,6 +86,8 @@ pub(super) struct Heard {
     connections: Mutex<Told>,
     /// What it counts of those over QUIC.
     over_quic: Mutex<Vec<(u16, Counts)>>,
+    /// What came before its first word.
+    printed: Mutex<Printed>,
 }
 
 impl Heard {
@@ -91,6 +96,10 @@ impl Heard {
         latest.0 = told.or(latest.0);
         latest.1 |= is_last;
         self.is_last.notify_all();
+    }
+
+    fn printed(&self) -> MutexGuard<'_, Printed> {
+        self.printed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn know(&self, told: &[job::ConnectionNow], over_quic: &[(u16, Vec<u64>)]) {
@@ -234,6 +243,10 @@ impl Far {
         let gone = Arc::clone(&is_gone);
         let spent = Arc::<Heard>::default();
         let tells = Arc::clone(&spent);
+        let output = Overheard {
+            output,
+            heard: Arc::clone(&spent),
+        };
         threads::spawn("far side", move || {
             read_replies(output, &tell, &tells);
             tells.note(None, true);
@@ -280,7 +293,18 @@ impl Far {
                     caller.note(format_args!("{}: {}", self.host, plain(&text)));
                 }
                 Ok(_) => {}
-                Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
+                Err(RecvTimeoutError::Timeout) if Instant::now() < until => {
+                    let silent = self.spent.printed().silent_since(ANSWERS);
+                    if let Some(text) = silent {
+                        self.hurries();
+                        return Err(Failure::far(format!(
+                            "{} reached {}, but goodput did not answer there within {} s; its shell printed \"{text}\"",
+                            request.rsh,
+                            self.host,
+                            ANSWERS.as_secs()
+                        )));
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(Failure::far(format!(
                         "{} did not start goodput on {} in {:.0} s",
@@ -298,12 +322,26 @@ impl Far {
                             request.far_goodput, self.host
                         ),
                         Some(255) => format!("{} did not get to {}", request.rsh, self.host),
-                        _ => format!("{}: the far side ended before it began", self.host),
+                        _ => {
+                            let printed = self.spent.printed();
+                            format!(
+                                "{}: the far side ended before it began{}",
+                                self.host,
+                                printed.told()
+                            )
+                        }
                     };
                     let error = words;
                     return Err(Failure::far(error));
                 }
             }
+        }
+    }
+
+    /// Its end is not waited for.
+    fn hurries(&mut self) {
+        if let Held::Shell(_, _, grace) = &mut self.held {
+            *grace = PARTING;
         }
     }
 
@@ -431,6 +469,20 @@ const SHOWN_WITHIN: Duration = Duration::from_millis(300);
 /// Connections as a far side tells of them.
 type Told = Vec<(u16, Connection)>;
 
+/// An output of which it is noted what comes before the first word.
+struct Overheard<R> {
+    output: R,
+    heard: Arc<Heard>,
+}
+
+impl<R: io::Read> io::Read for Overheard<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let length = self.output.read(bytes)?;
+        self.heard.printed().take(&bytes[..length], Instant::now());
+        Ok(length)
+    }
+}
+
 fn read_replies(output: impl io::Read, tell: &SyncSender<Reply>, spent: &Heard) {
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
@@ -441,10 +493,10 @@ fn read_replies(output: impl io::Read, tell: &SyncSender<Reply>, spent: &Heard) 
             Ok(1..) => {}
             _ => break,
         }
-        // Greetings of shells are passed over.
-        let Ok(reply) = serde_json::from_slice(&line) else {
+        let Some(reply) = printed::reply_in(&line) else {
             continue;
         };
+        spent.printed().is_over();
         match &reply {
             Reply::Progress {
                 spent_ns,
@@ -613,8 +665,12 @@ fn pushed(
     let place = place()?;
     let script = placing(&place, bytes);
     let mut command = shell(request, host, &script);
-    let ended = hastened(host, command.stdin(me).stdout(Stdio::null()), caller)
+    let (tell, printed) = mpsc::channel();
+    let ended = hastened(host, command.stdin(me).stdout(Stdio::piped()), caller)
         .and_then(|mut child| {
+            if let Some(output) = child.stdout.take() {
+                threads::spawn("stdout of ssh", move || printed::all_of(output, &tell))?;
+            }
             if let Some(patience) = patience
                 && !ChildHandle::of(&child)?.wait(patience)?
             {
@@ -628,7 +684,11 @@ fn pushed(
         false => {
             wait_shown();
             Err(Failure::far(format!(
-                "goodput could not be brought to {host}"
+                "goodput could not be brought to {host}{}",
+                printed
+                    .recv_timeout(SHOWN_WITHIN)
+                    .unwrap_or_default()
+                    .told()
             )))
         }
     }
