@@ -46,6 +46,9 @@ pub(crate) struct Cli {
     /// Explain what is done; twice for more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// Print errors only, and results for programs (such as --json)
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -6,6 +6,7 @@ mod print;
 use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
 use clap::{CommandFactory, Parser};
 use tracing_subscriber::field::MakeExt;
@@ -28,9 +29,12 @@ fn main() -> ExitCode {
         Verb::Serve(args) if args.log_clients => cli.verbose.max(1),
         _ => cli.verbose,
     });
+    let is_text = matches!(cli.verb, Verb::Completions { .. } | Verb::Man { .. });
+    print::QUIET.store(cli.quiet && !is_text, Ordering::Relaxed);
     match run(&cli) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
+            print::QUIET.store(false, Ordering::Relaxed);
             let text = sys::threads::with_limits(&failure.to_string());
             print::note(format_args!("goodput: {text}"));
             tell_programs(&text, failure.code);

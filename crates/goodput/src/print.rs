@@ -45,13 +45,16 @@ use units::text::{plain, plain_colored, plain_json, plain_lines};
 /// Writes results to stdout, as far as [`plain_lines`] lets them through. A reader that has seen enough (`| head`) is no
 /// failure; a full disk is.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    write_out(&plain_lines(text))
+    match QUIET.load(Ordering::Relaxed) {
+        true => Ok(()),
+        false => write_out(&plain_lines(text)),
+    }
 }
 
 /// [`print`] of text that has colours of ours where [`color`] says so. Parts from outside are [plain](units::text::plain)
 /// before they get into it.
 pub(crate) fn print_colored(text: &str) -> Result<(), Failure> {
-    match color() {
+    match color() && !QUIET.load(Ordering::Relaxed) {
         true => write_out(&plain_colored(text)),
         false => print(text),
     }
@@ -86,6 +89,9 @@ pub(crate) fn fail(machine: Machine, error: &str, exit_code: u8) {
     }
 }
 
+/// `--quiet`: nothing is printed but errors and results for programs.
+pub(crate) static QUIET: AtomicBool = AtomicBool::new(false);
+
 /// A JSON document was printed.
 static DOCUMENT: AtomicBool = AtomicBool::new(false);
 
@@ -115,7 +121,9 @@ fn write_out(text: &str) -> Result<(), Failure> {
 
 /// Writes a message to stderr, as far as [`indented`] lets it through. Where stderr is closed, nobody reads it.
 pub(crate) fn note(text: impl std::fmt::Display) {
-    let _ = writeln!(io::stderr(), "{}", indented(&text.to_string()));
+    if !QUIET.load(Ordering::Relaxed) {
+        let _ = writeln!(io::stderr(), "{}", indented(&text.to_string()));
+    }
 }
 
 /// [`note`] of several lines of our own layout, such as a usage error.

@@ -213,6 +213,21 @@ pub fn find(name: Option<&str>) -> Result<Found, Failure> {
     }
 }
 
+/// The lab of that name, for what ends it: which one is always said.
+///
+/// # Errors
+/// A usage failure without a name, with the names of the labs that are up.
+pub fn named(name: Option<&str>) -> Result<Found, Failure> {
+    let found = find(name)?;
+    match name {
+        Some(_) => Ok(found),
+        None => Err(Failure::usage(format!(
+            "which lab shall end? Up is {0}: goodput lab down {0}, or --all",
+            found.name
+        ))),
+    }
+}
+
 /// Where the directory may be, the best place first.
 fn candidates() -> Vec<PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);

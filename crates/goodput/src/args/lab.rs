@@ -102,9 +102,6 @@ pub(crate) struct ShellArgs {
     /// Put this machine's own network behind the path (as root; all changes are printed and undone)
     #[arg(long)]
     pub(crate) outside: bool,
-    /// Say nothing but what the program says
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
     /// The program and its arguments [default: $SHELL]
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
@@ -172,7 +169,7 @@ pub(crate) struct RulesArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DownArgs {
-    /// Name of the lab; may be left out when only one is up
+    /// Name of the lab
     pub(crate) name: Option<String>,
     /// End all labs of this user
     #[arg(long, conflicts_with = "name")]
@@ -306,6 +303,7 @@ fn note(line: &str) {
 
 /// Says why a program did not start.
 fn not_started(program: &str, error: &io::Error) {
+    print::QUIET.store(false, std::sync::atomic::Ordering::Relaxed);
     print::note(format_args!("goodput: cannot run '{program}': {error}"));
 }
 
@@ -314,7 +312,7 @@ Examples:
   goodput lab shell --rate 100Mb/s --delay 40ms       a shell behind a line; leave it with exit
   goodput lab up my-path.toml                         a lab that stays
   goodput lab exec near -- ping -c3 198.18.0.2        a program in one of its hosts
-  goodput lab down                                    its end
+  goodput lab down my-path                            its end
 Needs no root where the kernel lets users make user namespaces.";
 
 const SHELL_EXAMPLES: &str = "\
@@ -359,7 +357,6 @@ Examples:
 
 const DOWN_EXAMPLES: &str = "\
 Examples:
-  goodput lab down
   goodput lab down trial
   goodput lab down --all";
 

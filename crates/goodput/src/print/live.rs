@@ -115,8 +115,8 @@ impl View {
     fn new(live: Live, phase: &str) -> Self {
         let bar = match live {
             // Hidden by indicatif itself when stderr is not a terminal.
-            Live::Screen => ProgressBar::new(1),
-            Live::Lines | Live::Aside | Live::Json => ProgressBar::hidden(),
+            Live::Screen if !print::QUIET.load(Ordering::Relaxed) => ProgressBar::new(1),
+            _ => ProgressBar::hidden(),
         };
         let style = ProgressStyle::with_template("{prefix:8} [{bar:24}] {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());

@@ -432,8 +432,11 @@ fn two_labs_at_once_are_told_apart_by_name() {
     };
     assert!(rtt("pair-a") >= 140_000);
     assert!(rtt("pair-b") >= 40_000);
+    lab(&scratch, &["down"]).fails_with(2, &["pair-a", "pair-b"]);
     lab(&scratch, &["down", "pair-a"]).succeeds();
     assert!(status(&scratch, "pair-a").is_none());
+    // Even the only one is ended by its name.
+    lab(&scratch, &["down"]).fails_with(2, &["pair-b"]);
     assert!(status(&scratch, "pair-b").is_some());
     lab(&scratch, &["down", "pair-b"]).succeeds();
     scratch.assert_nothing_left();

@@ -31,6 +31,7 @@ mod machine;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod prepared;
+mod quiet;
 mod results;
 mod rotate;
 mod sim;

@@ -152,7 +152,7 @@ pub(super) fn rules(args: &RulesArgs) -> Verdict {
 /// `goodput lab down`.
 pub(super) fn down(args: &DownArgs) -> Verdict {
     if !args.all {
-        return end(&place::find(args.name.as_deref())?);
+        return end(&place::named(args.name.as_deref())?);
     }
     let labs = place::sweep();
     if labs.is_empty() {

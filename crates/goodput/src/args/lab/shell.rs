@@ -53,7 +53,6 @@ fn within(outer: &Outer, flags: &PathFlags) -> PathFlags {
 
 fn tell(args: &ShellArgs, event: Event<'_>) {
     match event {
-        Event::Up { .. } if args.quiet => {}
         Event::Up { lab, path } => {
             print::note(print::lab::behind(lab, path, args.outside));
             if let Some(used) = lab.near().other_congestion_control() {
@@ -70,12 +69,7 @@ fn tell(args: &ShellArgs, event: Event<'_>) {
 
 /// Says how accurate the lab was and what became of the log.
 fn conclude(args: &ShellArgs, ended: Ended) -> Result<(), Failure> {
-    let note = |line: String| {
-        if !args.quiet {
-            print::note(line);
-        }
-    };
-    note(print::lab::certified(&ended.certificate));
+    print::note(print::lab::certified(&ended.certificate));
     if let Some(file) = &args.certificate {
         let certificate = ended.certificate.and_then(Result::ok);
         let certificate = certificate.map(|c| job::certificate_json(&c));
@@ -84,7 +78,7 @@ fn conclude(args: &ShellArgs, ended: Ended) -> Result<(), Failure> {
             .map_err(|e| Failure::here(format!("cannot write {}: {e}", file.display())))?;
     }
     if let Some(end) = ended.log? {
-        note(print::lab::log_verdict(&end));
+        print::note(print::lab::log_verdict(&end));
     }
     Ok(())
 }

@@ -125,8 +125,8 @@ impl View {
         let manner = Manner::of(show);
         let bar = match manner {
             // Hidden by indicatif itself when stderr is not a terminal.
-            Manner::Screen => ProgressBar::new_spinner(),
-            Manner::Lines | Manner::Aside | Manner::Events => ProgressBar::hidden(),
+            Manner::Screen if !print::QUIET.load(Ordering::Relaxed) => ProgressBar::new_spinner(),
+            _ => ProgressBar::hidden(),
         };
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
             bar.set_style(style);
