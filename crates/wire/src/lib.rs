@@ -23,6 +23,7 @@ pub mod ethernet;
 pub mod filter;
 pub mod fragment;
 pub mod icmp;
+pub mod inet_diag;
 pub mod ipv4;
 pub mod ipv6;
 pub mod pcap;
