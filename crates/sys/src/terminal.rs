@@ -1,11 +1,70 @@
-//! The size of the terminal.
+//! The size of the terminal, and its keys one by one.
 //!
-//! Source: ioctl_tty(2), TIOCGWINSZ.
+//! Sources: ioctl_tty(2), TIOCGWINSZ; termios(3).
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// Columns of the terminal behind `fd`, if it is one that knows.
 pub fn columns(fd: impl AsFd) -> Option<usize> {
+    size(fd.as_fd())
+        .map(|size| usize::from(size.ws_col))
+        .filter(|&columns| columns > 0)
+}
+
+/// Rows of the terminal behind `fd`, if it is one that knows.
+pub fn rows(fd: impl AsFd) -> Option<usize> {
+    size(fd.as_fd())
+        .map(|size| usize::from(size.ws_row))
+        .filter(|&rows| rows > 0)
+}
+
+/// A terminal that hands over each key as it is pressed and shows none of them, until this is dropped.
+#[derive(Debug)]
+pub struct Keys<'a> {
+    fd: BorrowedFd<'a>,
+    before: libc::termios,
+}
+
+impl<'a> Keys<'a> {
+    /// Takes the terminal behind `fd` out of its line mode (termios(3): ICANON and ECHO off). Signals of keys stay on, so that Ctrl-C
+    /// still interrupts.
+    ///
+    /// # Errors
+    /// `ENOTTY` when it is none.
+    pub fn of(fd: BorrowedFd<'a>) -> io::Result<Self> {
+        let mut before = MaybeUninit::<libc::termios>::uninit();
+        // SAFETY: tcgetattr fills in the termios that the pointer leads to, or fails.
+        if unsafe { libc::tcgetattr(fd.as_raw_fd(), before.as_mut_ptr()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call above succeeded, so it is filled in.
+        let before = unsafe { before.assume_init() };
+        let mut keys = before;
+        keys.c_lflag &= !(libc::ICANON | libc::ECHO);
+        (keys.c_cc[libc::VMIN], keys.c_cc[libc::VTIME]) = (1, 0);
+        set(fd, &keys)?;
+        Ok(Self { fd, before })
+    }
+}
+
+impl Drop for Keys<'_> {
+    fn drop(&mut self) {
+        // A terminal that is gone needs no mode.
+        let _ = set(self.fd, &self.before);
+    }
+}
+
+fn set(fd: BorrowedFd<'_>, mode: &libc::termios) -> io::Result<()> {
+    // SAFETY: tcsetattr reads a termios, which `mode` is.
+    match unsafe { libc::tcsetattr(fd.as_raw_fd(), libc::TCSANOW, mode) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn size(fd: BorrowedFd<'_>) -> Option<libc::winsize> {
     let mut size = libc::winsize {
         ws_row: 0,
         ws_col: 0,
@@ -13,6 +72,6 @@ pub fn columns(fd: impl AsFd) -> Option<usize> {
         ws_ypixel: 0,
     };
     // SAFETY: TIOCGWINSZ fills in a winsize, which `size` is.
-    let rc = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) };
-    (rc == 0 && size.ws_col > 0).then(|| usize::from(size.ws_col))
+    let rc = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) };
+    (rc == 0).then_some(size)
 }
