@@ -18,6 +18,7 @@
 
 mod buffers;
 mod finding;
+pub mod live;
 pub mod models;
 mod path;
 mod probe;
