@@ -11,7 +11,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Every crate of the workspace with its ring: 0 pure, 1 the kernel, 2 services, 3 jobs, 4 what is run.
-const RINGS: [(&str, u32); 29] = [
+const RINGS: [(&str, u32); 30] = [
     ("goodput-units", 0),
     ("goodput-wire", 0),
     ("goodput-link", 0),
@@ -34,6 +34,7 @@ const RINGS: [(&str, u32); 29] = [
     ("goodput-spans", 2),
     ("goodput-table", 2),
     ("goodput-tls", 2),
+    ("goodput-watch", 2),
     ("goodput-analyse", 3),
     ("goodput-doctor", 3),
     ("goodput-job", 3),

@@ -12,6 +12,7 @@ mod cost;
 mod doctor;
 mod latency;
 mod legs;
+pub mod live;
 pub mod messages;
 pub mod observer;
 pub mod record;

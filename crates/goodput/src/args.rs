@@ -12,6 +12,7 @@ pub(crate) mod reproduce;
 pub(crate) mod rotate;
 pub(crate) mod serve;
 pub(crate) mod sim;
+pub(crate) mod watch;
 
 use clap::{Parser, Subcommand};
 
@@ -29,6 +30,7 @@ use self::rotate::{ROTATE_EXAMPLES, RotateArgs};
 use self::serve::SERVE_EXAMPLES;
 pub(crate) use self::serve::ServeArgs;
 use self::sim::{SIM_EXAMPLES, SimArgs};
+use self::watch::{WATCH_EXAMPLES, WatchArgs};
 
 /// Measures, explains, reproduces and fixes what keeps fast networks from being filled, and proves
 /// the gain.
@@ -62,6 +64,9 @@ pub(crate) enum Verb {
     /// Be the far end of measurements
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
+    /// Show what limits every TCP connection of this host right now: nothing is sent, no root
+    #[command(after_help = WATCH_EXAMPLES)]
+    Watch(Box<WatchArgs>),
     /// Write the packets of an interface to a file: pcapng, headers only, drops counted
     #[command(after_help = CAPTURE_EXAMPLES)]
     Capture(CaptureArgs),

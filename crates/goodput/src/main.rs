@@ -85,6 +85,7 @@ fn run(cli: &Cli) -> Verdict {
             args::measure::measure(args, &start(needs_lab(args.place()))?)
         }
         Verb::Serve(args) => args::serve::run(args, &start(false)?),
+        Verb::Watch(args) => args::watch::run(args, &start(false)?),
         Verb::Capture(args) => args::capture::run(args, &start(false)?),
         Verb::Lab(args) => args::lab::run(args),
         Verb::Explain(args) => {
@@ -146,7 +147,11 @@ fn start(lab: bool) -> Result<Context, Failure> {
     if lab {
         become_able_to_run_labs()?;
     }
-    Context::start(print::live::leave_screen).map_err(Failure::here)
+    let leave = || {
+        print::live::leave_screen();
+        print::watch::leave();
+    };
+    Context::start(leave).map_err(Failure::here)
 }
 
 /// Enters a user namespace if that is what it takes to make network namespaces.

@@ -14,6 +14,7 @@ pub(crate) mod rotate;
 pub(crate) mod serve;
 pub(crate) mod sim;
 pub(crate) mod stamp;
+pub(crate) mod watch;
 
 /// Compares a text at 80 and 120 columns, without colour, with `snapshots/*_80.snap` and `*_120.snap`, and checks that
 /// no line is longer.

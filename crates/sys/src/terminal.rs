@@ -75,3 +75,20 @@ fn size(fd: BorrowedFd<'_>) -> Option<libc::winsize> {
     let rc = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) };
     (rc == 0).then_some(size)
 }
+
+/// Waits for something to read from `fd`, `ns` nanoseconds at most; whether there is (poll(2)).
+///
+/// # Errors
+/// As poll(2); a signal is no error.
+pub fn is_readable(fd: BorrowedFd<'_>, ns: u64) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let wait = Timespec {
+        tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
+    };
+    match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&wait)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
