@@ -25,6 +25,7 @@ mod site;
 mod table;
 mod throughput;
 pub(crate) mod truth;
+pub(crate) mod watch;
 
 use std::fs;
 use std::path::{Path, PathBuf};

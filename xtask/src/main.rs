@@ -68,6 +68,10 @@ fn run(args: &[&str]) -> anyhow::Result<ExitCode> {
         }
         ["fuzz", rest @ ..] => fuzz::fuzz(&fuzzing(rest)?),
         ["bench", "sim", rest @ ..] => bench::sim::sim(&options(rest)?),
+        ["bench", "watch", rest @ ..] => bench::watch::watch(&options(rest)?),
+        // What bench watch looks at.
+        ["watch-hold", pairs] => bench::watch::hold(pairs).map(|()| ExitCode::SUCCESS),
+        ["watch-churn", count] => bench::watch::churner(count).map(|()| ExitCode::SUCCESS),
         // What bench explain starts to see how much memory it takes.
         ["crowd", name, part] => {
             bench::explain::crowd(name, part)?;
@@ -204,6 +208,9 @@ The project's own chores.
       not quiet, is measured, a minute a cell at most. The sim's side, some seconds in all, is made anew, and the table in docs/guide/sim.md.
       --rounds N  seeds of the losses, 1 when not given
       --again     nothing in the lab: compare with what is kept
+  cargo xtask bench watch [--quick] [--rounds N]
+      goodput watch beside ss at 20,000 sockets, and 10,000 connections a second of a millisecond each against
+      the kernel's counters. Writes bench/watch.json and its table in bench/README.md; a minute a round.
   cargo xtask captures DIR...
       compares what explain counts in all captures below these folders with what tshark
       does, and lists each connection in which they differ

@@ -102,13 +102,18 @@ fn socket_at(folder: &OwnedFd, name: &CStr) -> Option<u32> {
 }
 
 fn pids() -> Vec<u32> {
-    let Ok(entries) = fs::read_dir("/proc") else {
+    numbers_in("/proc")
+}
+
+/// The entries of a folder that are numbers, in order.
+fn numbers_in(folder: &str) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();
     };
     let numbers = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok());
-    let mut pids: Vec<u32> = numbers.collect();
-    pids.sort_unstable();
-    pids
+    let mut numbers: Vec<u32> = numbers.collect();
+    numbers.sort_unstable();
+    numbers
 }
 
 /// Name of a process; empty when it is gone.
@@ -117,24 +122,29 @@ pub fn name_of(pid: u32) -> String {
     name.trim_end().to_owned()
 }
 
-/// The network namespaces that processes of this machine are in but the calling thread's, each with a process in it; of `max`
-/// at most, in the order of the processes. Those that may not be looked at are left out.
+/// The network namespaces that threads of this machine are in but the calling thread's, each by its inode; of `max` at most, in the
+/// order of the processes. Those that may not be looked at are left out. Every thread is looked at: a program may have
+/// each in another one.
 ///
 /// # Errors
 /// Without procfs.
-pub fn other_namespaces(max: usize) -> io::Result<Vec<(u32, NetNs)>> {
+pub fn other_namespaces(max: usize) -> io::Result<Vec<(u64, NetNs)>> {
     let mut known = HashSet::from([fs::metadata("/proc/thread-self/ns/net")?.ino()]);
     let mut found = Vec::new();
     for pid in pids() {
-        if found.len() >= max {
-            break;
-        }
-        let Ok(file) = File::open(format!("/proc/{pid}/ns/net")) else {
-            continue;
-        };
-        let is_new = file.metadata().is_ok_and(|m| known.insert(m.ino()));
-        if is_new {
-            found.push((pid, NetNs::from(OwnedFd::from(file))));
+        for tid in numbers_in(&format!("/proc/{pid}/task")) {
+            let path = format!("/proc/{pid}/task/{tid}/ns/net");
+            let Ok(inode) = fs::metadata(&path).map(|m| m.ino()) else {
+                continue;
+            };
+            if found.len() < max && !known.contains(&inode)
+                && let Ok(file) = File::open(&path)
+                // The thread may have moved meanwhile.
+                && let Ok(inode) = file.metadata().map(|m| m.ino())
+                && known.insert(inode)
+            {
+                found.push((inode, NetNs::from(OwnedFd::from(file))));
+            }
         }
     }
     Ok(found)
@@ -161,6 +171,29 @@ mod tests {
         assert_eq!(found[&inode].pid, std::process::id());
         assert_eq!(found[&inode].name, name_of(std::process::id()));
         assert!(wanted.is_empty() && walk.is_done());
+    }
+
+    #[test]
+    fn a_namespace_that_one_thread_is_in_is_found() {
+        let Ok(namespace) = NetNs::create() else {
+            testing::skipped("no privilege to make namespaces");
+            return;
+        };
+        let found = namespace.run(|| {
+            let own = fs::metadata("/proc/thread-self/ns/net").unwrap().ino();
+            std::thread::scope(|scope| {
+                let elsewhere = || {
+                    NetNs::from(OwnedFd::from(File::open("/proc/1/ns/net")?)).enter()?;
+                    other_namespaces(1_000)
+                };
+                let list = scope.spawn(elsewhere).join().unwrap();
+                list.map(|list| list.iter().any(|(inode, _)| *inode == own))
+            })
+        });
+        match found.unwrap() {
+            Ok(found) => assert!(found),
+            Err(_) => testing::skipped("no privilege to look at the first process"),
+        }
     }
 
     #[test]

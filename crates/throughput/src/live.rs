@@ -114,6 +114,10 @@ pub struct Surroundings {
     pub peer_window_max: Bytes,
     /// Smallest window among the last readings.
     pub peer_window_min: Bytes,
+    /// Held in the send buffer, as the kernel counts it (sk_wmem_queued).
+    pub queued: Bytes,
+    /// Limit of the send buffer; zero when not known.
+    pub send_buffer: Bytes,
 }
 
 /// What happened between two readings.
@@ -193,7 +197,7 @@ pub fn moment(
         segments_retransmitted: delta_u32(from.total_retrans_segments, now.total_retrans_segments),
         ..Moment::default()
     };
-    moment.shares = shares_between(from, now, span, lifetime);
+    moment.shares = shares_between(from, now, span, around, lifetime);
     (moment.limit, moment.share) = verdict(&moment, now, around);
     moment
 }
@@ -217,7 +221,13 @@ fn header_bytes(info: &TcpInfo, ipv6: bool) -> u64 {
 }
 
 /// The clocks' shares, with starved time moved to the application.
-fn shares_between(from: &TcpInfo, now: &TcpInfo, span: Duration, lifetime: bool) -> Option<Shares> {
+fn shares_between(
+    from: &TcpInfo,
+    now: &TcpInfo,
+    span: Duration,
+    around: &Surroundings,
+    lifetime: bool,
+) -> Option<Shares> {
     // Nobody knows how long a connection has lived: at first sight shares are of its busy time.
     let span = match lifetime {
         true => Duration::from_us(now.busy_time_us.max(1)),
@@ -229,12 +239,25 @@ fn shares_between(from: &TcpInfo, now: &TcpInfo, span: Duration, lifetime: bool)
         app_bytes: Bytes::default(),
     };
     let mut shares = shares::shares(&[sample(Duration::ZERO, from), sample(span, now)])?;
+    // All that the buffer takes is in flight, and both windows have room: the clock of the buffer runs only while a writer that was
+    // refused waits with nothing in flight that could wake it, so a buffer below the path's window shows as network.
+    if !lifetime && is_starved(now, true) && is_full(around) {
+        shares.send_buffer += shares.network;
+        shares.network = 0.0;
+        return Some(shares);
+    }
     let starved = [from, now].map(|info| is_starved(info, false));
     let starved = starved.iter().filter(|s| **s).count() as f64 / 2.0;
     let moved = shares.network * if lifetime { 0.0 } else { starved };
     shares.network -= moved;
     shares.application += moved;
     Some(shares)
+}
+
+/// So full that a blocked writer is not woken: less than a third is free (net/core/stream.c, `sk_stream_write_space`).
+fn is_full(around: &Surroundings) -> bool {
+    let (queued, most) = (around.queued.as_u64(), around.send_buffer.as_u64());
+    most > 0 && queued.saturating_mul(3) >= most.saturating_mul(2)
 }
 
 fn verdict(moment: &Moment, now: &TcpInfo, around: &Surroundings) -> (Limit, f64) {
@@ -470,6 +493,28 @@ mod tests {
             false,
         );
         assert_eq!((m.limit, m.share), (Limit::Application, 1.0));
+    }
+
+    #[test]
+    fn a_send_buffer_that_is_all_in_flight_is_the_limit_from_two_thirds_on() {
+        let around = |queued| Surroundings {
+            queued: Bytes::new(queued),
+            send_buffer: Bytes::new(60_000),
+            ..Surroundings::default()
+        };
+        let sends = |unacked_segments, notsent_bytes| TcpInfo {
+            unacked_segments,
+            notsent_bytes,
+            ..second(1_000, 0, 0)
+        };
+        assert_eq!(
+            judged(&sends(40, 0), &around(40_000)),
+            (Limit::SendBuffer, 1.0)
+        );
+        assert_eq!(judged(&sends(40, 0), &around(39_999)).0, Limit::Congestion);
+        // Unsent data or a full congestion window: the buffer has more than may leave.
+        assert_eq!(judged(&sends(40, 1), &around(60_000)).0, Limit::Congestion);
+        assert_eq!(judged(&sends(100, 0), &around(60_000)).0, Limit::Congestion);
     }
 
     #[test]

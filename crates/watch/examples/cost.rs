@@ -37,7 +37,14 @@ fn main() {
     let wall = clock::monotonic().saturating_since(begun).as_ns();
     let cpu = (clock::process_cpu() - first).as_ns();
     let memory = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let memory = memory.lines().find_map(|l| l.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    let memory = memory.lines().find_map(|l| {
+        l.strip_prefix("VmHWM:")?
+            .trim()
+            .strip_suffix(" kB")?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    });
     let total = session.table().total();
     let figures = json!({
         "first_look_cpu_ms": first.as_ns() / 1_000_000,

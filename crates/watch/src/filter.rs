@@ -351,7 +351,7 @@ impl<'a> Reader<'a> {
         if operator.is_some() {
             self.next();
         }
-        let typed = self.value("port")?;
+        let typed = self.value("a port's comparison")?;
         let port = typed.strip_prefix(':').unwrap_or(typed);
         let port = port
             .parse()
@@ -368,7 +368,7 @@ impl<'a> Reader<'a> {
         if operator.is_some() {
             self.next();
         }
-        let typed = self.value("address")?;
+        let typed = self.value(if side == Side::Source { "src" } else { "dst" })?;
         let wrong = || {
             bad(&format!(
                 "'{typed}' is no address such as 10.0.0.1, 10.0.0.0/8:443, [2001:db8::1]:443 or :443; names are not looked up"

@@ -411,3 +411,72 @@ pub(crate) fn key_name(session: &Session, names: &Names, key: &Key) -> String {
         Key::Others => "(others)".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Options;
+    use std::net::{TcpListener, TcpStream};
+
+    /// Keys of a value that the page has to explain: of `tcp_info` and of sums only the name of the whole.
+    fn keys(value: &serde_json::Value, found: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Object(map) => {
+                for (key, value) in map {
+                    found.push(key.clone());
+                    if !["tcp_info", "limits"].contains(&key.as_str()) {
+                        keys(value, found);
+                    }
+                }
+            }
+            serde_json::Value::Array(list) => list.iter().for_each(|v| keys(v, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_key_has_its_line_and_nothing_else_is_in_a_document() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let Ok(mut session) = Session::open(&Options::default()) else {
+            testing::skipped("no socket diagnosis here");
+            return;
+        };
+        session.tick().unwrap();
+        let filter = format!("sport {}", near.local_addr().unwrap().port())
+            .parse()
+            .unwrap();
+        let mut view = View {
+            filter,
+            ..View::default()
+        };
+        let mut found = Vec::new();
+        for by in [None, Some(By::Port)] {
+            view.by = by;
+            let document = Document::of(&session, &view, &Names::default(), 10);
+            assert!(document.connections.len() + document.groups.len() > 0);
+            keys(&serde_json::to_value(document).unwrap(), &mut found);
+        }
+        let page = include_str!("../../../docs/run-folder.md");
+        let (_, section) = page
+            .split_once("## Live connections: `watch --json`")
+            .unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        for key in found {
+            assert!(
+                section.contains(&format!("`{key}`")),
+                "docs/run-folder.md lacks {key}"
+            );
+        }
+    }
+
+    #[test]
+    fn sorts_go_round_and_have_names_of_their_own() {
+        let mut sort = Sort::Rate;
+        for _ in Sort::ALL {
+            assert_eq!(sort.step(true).step(false), sort);
+            sort = sort.step(true);
+        }
+        assert_eq!(sort, Sort::Rate);
+    }
+}

@@ -116,26 +116,27 @@ impl Session {
             return Ok(());
         }
         let others = owners::other_namespaces(NAMESPACES_MAX).map_err(Failure::here)?;
-        // A namespace is known by a process that was in it; one that is gone may be in it by another one.
-        self.sources
-            .retain(|s| s.pid.is_none_or(|pid| !owners::name_of(pid).is_empty()));
-        for (pid, namespace) in others {
-            if self.sources.iter().any(|s| s.pid == Some(pid)) {
+        // One that nobody is in any more is held by our sockets alone.
+        self.sources.retain(|s| {
+            s.inode
+                .is_none_or(|inode| others.iter().any(|(other, _)| *other == inode))
+        });
+        for (inode, namespace) in others {
+            if self.sources.iter().any(|s| s.inode == Some(inode)) {
                 continue;
             }
-            match Source::open(self.next_number, Some((pid, &namespace))) {
+            match Source::open(self.next_number, Some((inode, &namespace))) {
                 Ok(source) => {
-                    info!(pid, number = self.next_number, "a network namespace");
+                    info!(inode, number = self.next_number, "a network namespace");
                     self.sources.push(source);
                     self.next_number = self.next_number.saturating_add(1);
                 }
                 Err(e) if self.table.counts().dumps == 0 => {
                     return Err(Failure::here(format!(
-                        "cannot look into the network namespace of process {pid}: {e}; --all-namespaces takes root \
-                         (CAP_SYS_ADMIN)"
+                        "cannot look into other network namespaces: {e}; --all-namespaces takes root (CAP_SYS_ADMIN)"
                     )));
                 }
-                Err(error) => warn!(pid, %error, "a namespace that cannot be looked into"),
+                Err(error) => warn!(inode, %error, "a namespace that cannot be looked into"),
             }
         }
         Ok(())

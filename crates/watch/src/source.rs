@@ -16,8 +16,8 @@ use tracing::{debug, warn};
 pub(crate) struct Source {
     /// Number in this session; 0 is our own.
     pub(crate) number: u16,
-    /// A process in it, which says when it is gone; none for our own.
-    pub(crate) pid: Option<u32>,
+    /// Inode of the namespace; none for our own.
+    pub(crate) inode: Option<u64>,
     pub(crate) dumper: Dumper,
     listener: Option<Listener>,
 }
@@ -44,7 +44,7 @@ struct Queue {
 
 impl Source {
     /// Opens what is needed in the namespace: our own, or one that takes CAP_SYS_ADMIN to enter.
-    pub(crate) fn open(number: u16, place: Option<(u32, &NetNs)>) -> io::Result<Self> {
+    pub(crate) fn open(number: u16, place: Option<(u64, &NetNs)>) -> io::Result<Self> {
         let open = || -> io::Result<_> { Ok((Dumper::open()?, Closings::open())) };
         let (dumper, closings) = match place {
             Some((_, namespace)) => namespace.run(open)??,
@@ -59,7 +59,7 @@ impl Source {
         };
         Ok(Self {
             number,
-            pid: place.map(|(pid, _)| pid),
+            inode: place.map(|(inode, _)| inode),
             dumper,
             listener,
         })

@@ -218,7 +218,8 @@ impl Table {
 
     /// Puts in the last counters of a socket that closed.
     pub fn close(&mut self, namespace: u16, record: &Record) {
-        let Some(info) = record.info else {
+        // A listener has no peer.
+        let Some(info) = record.info.filter(|_| record.remote.port() != 0) else {
             return;
         };
         self.counts.closed += 1;
@@ -505,6 +506,8 @@ impl Connection {
             unread: Bytes::new(u64::from(self.unread_bytes)),
             peer_window_max: Bytes::new(self.window_max),
             peer_window_min: Bytes::new(u64::from(least)),
+            queued: Bytes::new(u64::from(self.memory.map_or(0, |m| m.queued_bytes))),
+            send_buffer: Bytes::new(u64::from(self.memory.map_or(0, |m| m.send_buffer_bytes))),
         }
     }
 

@@ -359,7 +359,7 @@ impl Columns {
         let [process, peer, out, received, limit, rtt, retransmitted, age] = cells;
         let (a, b) = (self.process, self.peer);
         format!(
-            "{:<a$} {:<b$} {out:>10} {received:>10} {limit:<25} {rtt:>17} {retransmitted:>8} {age:>8}",
+            "{:<a$} {:<b$} {out:>10} {received:>10} {limit:<26} {rtt:>17} {retransmitted:>7} {age:>7}",
             cut(process, a),
             cut(peer, b)
         )
@@ -384,7 +384,7 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
 }
 
 /// All but process and peer: rates, limit, round trips, retransmissions, age, blanks between.
-const FIXED_COLUMNS: usize = 10 + 10 + 25 + 17 + 8 + 8 + 7;
+const FIXED_COLUMNS: usize = 10 + 10 + 26 + 17 + 7 + 7 + 7;
 const HISTORY_SHOWN: usize = 60;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
