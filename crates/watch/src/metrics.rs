@@ -112,29 +112,8 @@ fn totals(session: &Session, text: &mut Text) {
 
 fn histograms(session: &Session, text: &mut Text) {
     let table = session.table();
-    let largest = |by: By| -> Vec<Key> {
-        let groups = table.groups(by, |_| true);
-        let mut groups: Vec<_> = groups
-            .into_iter()
-            .map(|(k, g)| (g.open.connections, k))
-            .collect();
-        groups.sort_by(|a, b| b.cmp(a));
-        groups
-            .into_iter()
-            .map(|(_, key)| key)
-            .take(LABELS_MAX)
-            .collect()
-    };
-    let ports = largest(By::Port);
-    let mut prefixes: HashMap<String, u64> = HashMap::new();
-    for known in table.connections() {
-        if prefixes.len() < PREFIXES_MAX {
-            *prefixes.entry(prefix(known.remote.ip())).or_default() += 1;
-        }
-    }
-    let mut prefixes: Vec<_> = prefixes.into_iter().map(|(p, n)| (n, p)).collect();
-    prefixes.sort_by(|a, b| b.cmp(a));
-    prefixes.truncate(LABELS_MAX);
+    let ports = largest_ports(session);
+    let prefixes = largest_prefixes(session);
     let rtt = |c: &Connection| c.info.rtt_us as f64 / 1e6;
     let rate = |c: &Connection| {
         let moment = &c.moment;
@@ -147,7 +126,7 @@ fn histograms(session: &Session, text: &mut Text) {
     };
     let by_prefix = |c: &Connection| {
         let found = prefix(c.remote.ip());
-        let known = prefixes.iter().any(|(_, p)| *p == found);
+        let known = prefixes.contains(&found);
         if known { found } else { OTHER.to_owned() }
     };
     let (seconds, bits) = (("seconds", &RTT_BOUNDS[..]), ("", &RATE_BOUNDS[..]));
@@ -191,6 +170,36 @@ fn histograms(session: &Session, text: &mut Text) {
         by_prefix,
         rate,
     );
+}
+
+/// The ports of most open connections.
+fn largest_ports(session: &Session) -> Vec<Key> {
+    let groups = session.table().groups(By::Port, |_| true).into_iter();
+    let mut groups: Vec<_> = groups.map(|(k, g)| (g.open.connections, k)).collect();
+    groups.sort_by(|a, b| b.cmp(a));
+    groups
+        .into_iter()
+        .map(|(_, key)| key)
+        .take(LABELS_MAX)
+        .collect()
+}
+
+/// The prefixes that most open connections lead to.
+fn largest_prefixes(session: &Session) -> Vec<String> {
+    let mut prefixes: HashMap<String, u64> = HashMap::new();
+    for known in session.table().connections() {
+        let prefix = prefix(known.remote.ip());
+        if prefixes.len() < PREFIXES_MAX || prefixes.contains_key(&prefix) {
+            *prefixes.entry(prefix).or_default() += 1;
+        }
+    }
+    let mut prefixes: Vec<_> = prefixes.into_iter().map(|(p, n)| (n, p)).collect();
+    prefixes.sort_by(|a, b| b.cmp(a));
+    prefixes
+        .into_iter()
+        .map(|(_, prefix)| prefix)
+        .take(LABELS_MAX)
+        .collect()
 }
 
 /// One histogram for each value of a label, of the connections that are open now.

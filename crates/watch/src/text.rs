@@ -245,7 +245,22 @@ pub fn details(session: &Session, known: &Connection, names: &Names) -> Vec<Stri
             memory.drops
         ));
     }
-    lines.push(format!(
+    lines.push(life(known));
+    let place = known.cgroup.and_then(|id| session.cgroup(id));
+    if let Some(place) = place {
+        let container = known.cgroup.and_then(|id| session.container(id));
+        let container = container.map_or_else(String::new, |c| format!("  container {c}"));
+        lines.push(format!("cgroup {place}{container}"));
+    }
+    lines.extend(history(session, known));
+    lines.iter().map(|line| plain(line).into_owned()).collect()
+}
+
+/// What a connection has done since it began.
+fn life(known: &Connection) -> String {
+    let info = &known.info;
+    let bytes = |n: u64| units::Bytes::new(n).to_string();
+    format!(
         "life: sent {}  received {}  retransmitted {} of {} segments  timeouts {}  reordering {}  MSS {}  path MTU {}",
         bytes(throughput::live::payload_acked(info)),
         bytes(info.bytes_received),
@@ -255,15 +270,7 @@ pub fn details(session: &Session, known: &Connection, names: &Names) -> Vec<Stri
         info.reord_seen,
         info.snd_mss_bytes,
         info.pmtu_bytes
-    ));
-    let place = known.cgroup.and_then(|id| session.cgroup(id));
-    if let Some(place) = place {
-        let container = known.cgroup.and_then(|id| session.container(id));
-        let container = container.map_or_else(String::new, |c| format!("  container {c}"));
-        lines.push(format!("cgroup {place}{container}"));
-    }
-    lines.extend(history(session, known));
-    lines.iter().map(|line| plain(line).into_owned()).collect()
+    )
 }
 
 /// Rates of the last intervals as a row of bars, the newest right.
