@@ -1,9 +1,9 @@
 //! Offloads and interrupt moderation of a network interface, through the ethtool ioctl.
 //!
-//! Switched is only what a comparison "as with a card that helps with nothing" needs: each of these
+//! Switched is only what a comparison "as with a card that helps with nothing" or a host's tuning needs: each offload
 //! has been one number to set since the first ethtool, and every kernel still takes them. A device may
 //! refuse one (`EOPNOTSUPP`) or hold it fixed. Read is what a report shows, without privileges; what a
-//! driver does not tell is absent. Moderation is never set, and of it only the receiving side is read.
+//! driver does not tell is absent. Of moderation only the receiving side is read, and only whether it adapts is set.
 //!
 //! Sources: ethtool(8), netdevice(7), Linux Documentation/networking/timestamping.rst, Linux include/uapi/linux/ethtool.h (struct ethtool_value, struct
 //! ethtool_coalesce), net/ethtool/ioctl.c (ethtool_set_one_feature; dev_ethtool: what needs no
@@ -123,6 +123,78 @@ fn coalesce(name: &str) -> io::Result<[u32; COALESCE_WORDS]> {
     Ok(words)
 }
 
+/// Has the driver adapt the receiving side's interrupts to the load, or not.
+///
+/// # Errors
+/// As [`set_offload`]; `EOPNOTSUPP` where the driver has no such setting.
+pub fn set_adaptive_rx(name: &str, on: bool) -> io::Result<()> {
+    let mut words = coalesce(name)?;
+    words[0] = ETHTOOL_SCOALESCE;
+    words[10] = u32::from(on);
+    ask(name, &mut words)
+}
+
+/// Switches merging of received segments by the card.
+///
+/// # Errors
+/// As [`set_offload`].
+pub fn set_lro(name: &str, on: bool) -> io::Result<()> {
+    let flags = exchange(name, ETHTOOL_GFLAGS, 0)?;
+    let wanted = if on {
+        flags | ETH_FLAG_LRO
+    } else {
+        flags & !ETH_FLAG_LRO
+    };
+    exchange(name, ETHTOOL_SFLAGS, wanted).map(drop)
+}
+
+/// Descriptors of a device's two rings, now and at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rings {
+    /// Receive, now.
+    pub rx: u32,
+    /// Receive, the hardware's maximum.
+    pub rx_max: u32,
+    /// Transmit, now.
+    pub tx: u32,
+    /// Transmit, the hardware's maximum.
+    pub tx_max: u32,
+}
+
+/// Reads the rings of the interface `name`. Needs no privilege.
+///
+/// # Errors
+/// `EOPNOTSUPP` where the driver has none that it tells of.
+pub fn rings(name: &str) -> io::Result<Rings> {
+    let words = ring_words(name)?;
+    Ok(Rings {
+        rx_max: words[1],
+        tx_max: words[4],
+        rx: words[5],
+        tx: words[8],
+    })
+}
+
+/// Sets the descriptors of the rings that are given. Many drivers take the link down for it.
+///
+/// # Errors
+/// As [`set_offload`]; `EINVAL` for more than the hardware has.
+pub fn set_rings(name: &str, rx: Option<u32>, tx: Option<u32>) -> io::Result<()> {
+    let mut words = ring_words(name)?;
+    words[0] = ETHTOOL_SRINGPARAM;
+    words[5] = rx.unwrap_or(words[5]);
+    words[8] = tx.unwrap_or(words[8]);
+    ask(name, &mut words)
+}
+
+/// struct ethtool_ringparam: the command; maxima of rx, rx_mini, rx_jumbo, tx; then the same four as they are.
+fn ring_words(name: &str) -> io::Result<[u32; RING_WORDS]> {
+    let mut words = [0; RING_WORDS];
+    words[0] = ETHTOOL_GRINGPARAM;
+    ask(name, &mut words)?;
+    Ok(words)
+}
+
 fn exchange(name: &str, command: u32, data: u32) -> io::Result<u32> {
     // struct ethtool_value: command and data.
     let mut value = [command, data];
@@ -185,7 +257,7 @@ fn ask_by<const N: usize>(
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
     // SAFETY: request is an ifreq whose name ends in a zero (checked above) and whose data points to
     // `words`, which outlives the call and is as large as the command's struct: two words of struct
-    // ethtool_value, 23 of struct ethtool_coalesce, 11 of struct ethtool_ts_info, 3 of struct
+    // ethtool_value, 23 of struct ethtool_coalesce, 9 of struct ethtool_ringparam, 11 of struct ethtool_ts_info, 3 of struct
     // hwtstamp_config (SIOCGHWTSTAMP); the kernel reads and writes no more than that
     // (net/ethtool/ioctl.c, net/core/dev_ioctl.c). The socket is open for the length of the call.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), request_code, &raw mut request) };
@@ -197,8 +269,14 @@ fn ask_by<const N: usize>(
 
 /// include/uapi/linux/ethtool.h.
 const ETHTOOL_GCOALESCE: u32 = 0x0e;
+const ETHTOOL_SCOALESCE: u32 = 0x0f;
+const ETHTOOL_GRINGPARAM: u32 = 0x10;
+const ETHTOOL_SRINGPARAM: u32 = 0x11;
 const ETHTOOL_GRXCSUM: u32 = 0x14;
 const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETHTOOL_SFLAGS: u32 = 0x26;
+/// struct ethtool_ringparam holds 9 words of 32 bits.
+const RING_WORDS: usize = 9;
 const ETH_FLAG_LRO: u32 = 1 << 15;
 const ETHTOOL_GET_TS_INFO: u32 = 0x41;
 /// struct ethtool_ts_info holds 11 words of 32 bits.

@@ -113,9 +113,7 @@ pub struct TcpMemory {
 /// Reads it; `None` where /proc says nothing.
 pub fn tcp_memory() -> Option<TcpMemory> {
     let used = tcp_memory_of(&fs::read_to_string("/proc/net/sockstat").ok()?)?;
-    // SAFETY: sysconf(3) takes a number and touches no memory of ours.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let page = u64::try_from(page).ok()?;
+    let page = page_bytes()?;
     // Other network namespaces than the first do not show it; then the kernel's own choice, a sixteenth of the memory
     // (tcp_init_mem, net/ipv4/tcp.c).
     let pressure = match tcp_mem_triplet("tcp_mem") {
@@ -126,6 +124,12 @@ pub fn tcp_memory() -> Option<TcpMemory> {
         used: Bytes::new(used.saturating_mul(page)),
         pressure: Bytes::new(pressure),
     })
+}
+
+pub(crate) fn page_bytes() -> Option<u64> {
+    // SAFETY: sysconf(3) takes a number and touches no memory of ours.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(page).ok()
 }
 
 /// In pages.
@@ -393,7 +397,7 @@ fn load_percent_of(loadavg: &str) -> Option<u32> {
 
 /// `net.ipv4.tcp_rmem` lies in /proc/sys/net/ipv4/tcp_rmem; a `/` is taken as it stands, for
 /// interface names with dots.
-fn sysctl_path(name: &str) -> io::Result<String> {
+pub(crate) fn sysctl_path(name: &str) -> io::Result<String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "._-/@:".contains(c);
     let sane = !name.is_empty() && name.len() <= 200 && name.chars().all(legal);
     let path = if name.contains('/') {

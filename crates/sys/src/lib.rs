@@ -47,6 +47,7 @@ pub mod tcp;
 pub mod terminal;
 pub mod threads;
 pub mod transparent;
+pub mod tunable;
 pub mod udp;
 pub mod uplink;
 pub mod userns;

@@ -62,6 +62,31 @@ impl NetNs {
         })
     }
 
+    /// A number that the kernel gives to no other namespace until it is booted again; 1 is the machine's first
+    /// (SO_NETNS_COOKIE, net/core/net_namespace.c). `None` before Linux 5.14.
+    pub fn cookie() -> Option<u64> {
+        let socket = rustix::net::socket_with(
+            rustix::net::AddressFamily::INET,
+            rustix::net::SocketType::DGRAM,
+            rustix::net::SocketFlags::CLOEXEC,
+            None,
+        )
+        .ok()?;
+        let mut cookie = 0_u64;
+        let mut length: libc::socklen_t = 8;
+        // SAFETY: the option writes at most `length` bytes, 8, to `cookie`, which outlives the call; the socket is open.
+        let done = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                SO_NETNS_COOKIE,
+                (&raw mut cookie).cast(),
+                &raw mut length,
+            )
+        };
+        (done == 0 && length == 8).then_some(cookie)
+    }
+
     /// Moves the calling thread into the namespace. Sockets it opens from then on, and threads it
     /// starts, belong there.
     ///
@@ -143,6 +168,9 @@ impl NetNs {
         }
     }
 }
+
+/// include/uapi/asm-generic/socket.h.
+const SO_NETNS_COOKIE: libc::c_int = 71;
 
 impl AsFd for NetNs {
     fn as_fd(&self) -> BorrowedFd<'_> {

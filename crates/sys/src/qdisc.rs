@@ -155,6 +155,47 @@ impl Netlink {
         self.request(new, NLM_F_CREATE | NLM_F_REPLACE).map(drop)
     }
 
+    /// Kind of the root queueing discipline of the interface `name`, and whether the kernel chose it: those that it makes by
+    /// itself have no handle (net/sched/sch_generic.c, `attach_one_default_qdisc`).
+    ///
+    /// # Errors
+    /// `ENODEV` when there is no such interface.
+    pub fn root_qdisc(&mut self, name: &str) -> io::Result<Option<(String, bool)>> {
+        let index = i32::try_from(self.index_of(name)?).map_err(io::Error::other)?;
+        let ask = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::with_index(index));
+        let answers = self.request(ask, NLM_F_DUMP)?;
+        Ok(answers.iter().find_map(|answer| {
+            let RouteNetlinkMessage::NewQueueDiscipline(qdisc) = answer else {
+                return None;
+            };
+            let root = qdisc.header.index == index && u32::from(qdisc.header.parent) == TC_H_ROOT;
+            let kind = qdisc.attributes.iter().find_map(|a| match a {
+                TcAttribute::Kind(kind) => Some(kind.clone()),
+                _ => None,
+            })?;
+            root.then(|| (kind, u32::from(qdisc.header.handle) == 0))
+        }))
+    }
+
+    /// Makes a discipline without parameters the root of the interface `name`, or takes the root away, for which the kernel puts
+    /// its own (`None`).
+    ///
+    /// # Errors
+    /// `ENODEV` when there is no such interface, `EPERM` without CAP_NET_ADMIN, `ENOENT` where the kernel lacks the discipline or
+    /// there is nothing to take away.
+    pub fn set_root_qdisc(&mut self, name: &str, kind: Option<&str>) -> io::Result<()> {
+        let index = i32::try_from(self.index_of(name)?).map_err(io::Error::other)?;
+        let mut message = TcMessage::with_index(index);
+        message.header.parent = TcHandle::from(TC_H_ROOT);
+        let Some(kind) = kind else {
+            let gone = RouteNetlinkMessage::DelQueueDiscipline(message);
+            return self.request(gone, 0).map(drop);
+        };
+        message.attributes = vec![TcAttribute::Kind(kind.to_owned())];
+        let new = RouteNetlinkMessage::NewQueueDiscipline(message);
+        self.request(new, NLM_F_CREATE | NLM_F_REPLACE).map(drop)
+    }
+
     /// Counters of all token buckets of the namespace.
     ///
     /// # Errors
@@ -254,6 +295,32 @@ mod tests {
             assert!((0..2).contains(&(table.counts(length) - length - 24)));
         }
         assert_eq!(SizeTable::new(1514, |_| 90).counts(1514), 90);
+    }
+
+    #[test]
+    fn a_root_is_replaced_and_the_kernels_own_comes_back() {
+        let Ok(ns) = NetNs::create() else {
+            testing::skipped("no privilege to make namespaces");
+            return;
+        };
+        let end = |name, mac| VethEnd {
+            name,
+            mac: [2, 0, 0, 0, 0, mac],
+            netns: ns.as_fd(),
+        };
+        let roots = ns.run(|| -> io::Result<_> {
+            let mut netlink = Netlink::open()?;
+            netlink.add_veth(end("left", 1), end("right", 2))?;
+            let before = netlink.root_qdisc("left")?;
+            netlink.set_root_qdisc("left", Some("pfifo"))?;
+            let ours = netlink.root_qdisc("left")?;
+            netlink.set_root_qdisc("left", None)?;
+            Ok((before, ours, netlink.root_qdisc("left")?))
+        });
+        let (before, ours, after) = roots.unwrap().unwrap();
+        assert_eq!(ours, Some(("pfifo".to_owned(), false)));
+        assert_eq!(before, after);
+        assert!(before.is_none_or(|(_, by_kernel)| by_kernel));
     }
 
     #[test]
