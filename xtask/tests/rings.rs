@@ -12,6 +12,7 @@ use serde_json::Value;
 
 /// Every crate of the workspace with its ring: 0 pure, 1 the kernel, 2 services, 3 jobs, 4 what is run.
 const RINGS: [(&str, u32); 30] = [
+const RINGS: [(&str, u32); 31] = [
     ("goodput-units", 0),
     ("goodput-wire", 0),
     ("goodput-link", 0),
@@ -21,6 +22,7 @@ const RINGS: [(&str, u32); 30] = [
     ("goodput-fault", 0),
     ("goodput-sim", 0),
     ("goodput-fabric", 0),
+    ("goodput-settings", 0),
     ("goodput-testing", 0),
     ("goodput-sys", 1),
     ("goodput-capture", 2),
@@ -35,6 +37,7 @@ const RINGS: [(&str, u32); 30] = [
     ("goodput-table", 2),
     ("goodput-tls", 2),
     ("goodput-watch", 2),
+    ("goodput-tune", 2),
     ("goodput-analyse", 3),
     ("goodput-doctor", 3),
     ("goodput-job", 3),
