@@ -13,6 +13,7 @@ pub(crate) mod rotate;
 pub(crate) mod serve;
 pub(crate) mod sim;
 pub(crate) mod watch;
+pub(crate) mod tune;
 
 use clap::{Parser, Subcommand};
 
@@ -31,6 +32,7 @@ use self::serve::SERVE_EXAMPLES;
 pub(crate) use self::serve::ServeArgs;
 use self::sim::{SIM_EXAMPLES, SimArgs};
 use self::watch::{WATCH_EXAMPLES, WatchArgs};
+use self::tune::{TUNE_EXAMPLES, TuneArgs};
 
 /// Measures, explains, reproduces and fixes what keeps fast networks from being filled, and proves
 /// the gain.
@@ -73,6 +75,9 @@ pub(crate) enum Verb {
     /// Say of every TCP connection in captures why it was no faster, with the packets that prove it
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
+    /// Derive a host's network settings from a path; apply, verify and undo them
+    #[command(after_help = TUNE_EXAMPLES)]
+    Tune(Box<TuneArgs>),
     /// Put programs behind a path: a shell, or labs in the background
     #[command(after_help = LAB_EXAMPLES)]
     Lab(LabArgs),
@@ -270,6 +275,7 @@ mod tests {
             REPRODUCE_EXAMPLES,
             LAB_EXAMPLES,
             SIM_EXAMPLES,
+            TUNE_EXAMPLES,
             ROTATE_EXAMPLES,
             COMPLETIONS_EXAMPLES,
             MAN_EXAMPLES,

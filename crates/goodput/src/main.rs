@@ -95,6 +95,7 @@ fn run(cli: &Cli) -> Verdict {
                 .is_some_and(|f| f.to_string_lossy().starts_with("lab:"));
             args::explain::run(args, &start(path)?)
         }
+        Verb::Tune(args) => args::tune::run(args),
         Verb::Fabric(args) => args::fabric::run(args, &start(false)?),
         Verb::Sim(args) => args::sim::run(args, &start(false)?),
         Verb::Rotate(args) => args::rotate::run(args, &start(args.needs_lab())?),

@@ -67,18 +67,13 @@ struct Room {
 impl Room {
     fn of(plan: &mut Plan, request: &Request, facts: &Facts) -> Self {
         let connections = u64::from(request.connections.max(1));
-        let needed = plan
-            .receive_buffer_min
-            .as_u64()
-            .saturating_mul(connections);
+        let needed = plan.receive_buffer_min.as_u64().saturating_mul(connections);
         let now = facts.triple("net.ipv4.tcp_mem");
         let page = facts.page_bytes.max(1);
         // Other namespaces than the first do not show it: then the kernel's own choice, a sixteenth of the memory
         // (net/ipv4/tcp.c, tcp_init_mem).
         let sixteenth = facts.memory.map(|all| all.as_u64() / 16);
-        let limit = now
-            .map(|pages| pages[1].saturating_mul(page))
-            .or(sixteenth);
+        let limit = now.map(|pages| pages[1].saturating_mul(page)).or(sixteenth);
         let mut room = Self {
             each: INT_MAX,
             needed,
@@ -198,10 +193,7 @@ fn fixed(plan: &mut Plan, request: &Request, facts: &Facts, receive: u64, send: 
         // The kernel doubles what is asked for.
         let size = size.div_ceil(2);
         let key = Key::sysctl(name);
-        let Some(now) = facts
-            .number(name)
-            .and_then(|now| u64::try_from(now).ok())
-        else {
+        let Some(now) = facts.number(name).and_then(|now| u64::try_from(now).ok()) else {
             plan.cannot(key, "this kernel or namespace does not have it");
             continue;
         };
@@ -242,7 +234,9 @@ fn formula(request: &Request, size: u64, share: f64, room: &Room) -> String {
     let (rate, rtt) = (request.rate, request.rtt);
     let mut why = format!("2 x {rate} x {rtt} / {share} = {}", Bytes::new(size));
     if size == INT_MAX {
-        why = format!("2 x {rate} x {rtt} / {share} is more than the kernel's int holds: its maximum");
+        why = format!(
+            "2 x {rate} x {rtt} / {share} is more than the kernel's int holds: its maximum"
+        );
     } else if room.short && size == room.each {
         why = format!(
             "2 x {rate} x {rtt} / {share}, cut to {}: what memory allows each of {} connections",

@@ -68,7 +68,10 @@ fn qdisc(plan: &mut Plan, request: &Request, facts: &Facts, device: &Device, is_
         return;
     }
     if facts.has_fq != Some(true) {
-        plan.cannot(key, "this kernel has no fq (CONFIG_NET_SCH_FQ); TCP paces by its own timers where asked");
+        plan.cannot(
+            key,
+            "this kernel has no fq (CONFIG_NET_SCH_FQ); TCP paces by its own timers where asked",
+        );
         return;
     }
     let why = "fq paces each connection, so that bursts do not overflow shallow queues on the path";
@@ -369,10 +372,7 @@ mod tests {
     #[test]
     fn a_discipline_is_replaced_only_where_the_kernel_chose_it_and_has_fq() {
         let (request, mut facts) = host();
-        assert_eq!(
-            new(&request, &facts, "qdisc:eth0").as_deref(),
-            Some("fq")
-        );
+        assert_eq!(new(&request, &facts, "qdisc:eth0").as_deref(), Some("fq"));
         facts.device.as_mut().unwrap().qdisc_is_default = false;
         assert_eq!(new(&request, &facts, "qdisc:eth0"), None);
         facts.device.as_mut().unwrap().qdisc_is_default = true;
@@ -430,7 +430,10 @@ mod tests {
             let key = Key::File(format!("/proc/irq/{number}/smp_affinity_list"));
             facts.put(key, "0", true);
         }
-        assert_eq!(new(&request, &facts, "/proc/irq/24/smp_affinity_list"), None);
+        assert_eq!(
+            new(&request, &facts, "/proc/irq/24/smp_affinity_list"),
+            None
+        );
         assert_eq!(
             new(&request, &facts, "/proc/irq/26/smp_affinity_list").as_deref(),
             Some("2")

@@ -81,7 +81,10 @@ fn one(number: usize, line: &str, plan: &Plan, facts: &Facts) -> Judged {
     };
     let is_key = format!("{key}.").parse::<Key>().is_ok() && line.contains('=');
     let (judgement, why) = match is_key {
-        false => (Judgement::Unknown, "no line of the form key = value".to_owned()),
+        false => (
+            Judgement::Unknown,
+            "no line of the form key = value".to_owned(),
+        ),
         true => worth(&key, &value, plan, facts),
     };
     let step = plan.steps.iter().find(|s| s.key.as_sysctl() == Some(&key));
@@ -187,7 +190,9 @@ fn fixed(key: &str, bytes: u64, facts: &Facts) -> (Judgement, String) {
     };
     (
         Judgement::Harmless,
-        format!("bounds {option} only; buffers that size themselves (since Linux {since}) do not heed it"),
+        format!(
+            "bounds {option} only; buffers that size themselves (since Linux {since}) do not heed it"
+        ),
     )
 }
 
@@ -254,12 +259,18 @@ fn by_plan(key: &str, value: &str, plan: &Plan, facts: &Facts) -> (Judgement, St
     if let Some(step) = plan.steps.iter().find(|s| s.key.as_sysctl() == Some(key)) {
         return match words(&step.new) == value {
             true => (Judgement::Right, step.why.clone()),
-            false => (Judgement::Wrong, format!("the path wants {}: {}", step.new, step.why)),
+            false => (
+                Judgement::Wrong,
+                format!("the path wants {}: {}", step.new, step.why),
+            ),
         };
     }
     match facts.sysctl(key) {
         Some(now) if words(now) == value => (Judgement::Harmless, "already so".to_owned()),
-        None => (Judgement::Harmless, "this kernel or namespace does not have it".to_owned()),
+        None => (
+            Judgement::Harmless,
+            "this kernel or namespace does not have it".to_owned(),
+        ),
         Some(_) => (
             Judgement::Unknown,
             "tune does not derive it and knows no harm of it".to_owned(),
@@ -296,7 +307,13 @@ mod tests {
             let lines = judged(NASA_2007, rate, &facts());
             let words: Vec<String> = lines
                 .iter()
-                .map(|j| format!("{} {}", j.key.rsplit('.').next().unwrap(), j.judgement.name()))
+                .map(|j| {
+                    format!(
+                        "{} {}",
+                        j.key.rsplit('.').next().unwrap(),
+                        j.judgement.name()
+                    )
+                })
                 .collect();
             words.join(", ")
         };

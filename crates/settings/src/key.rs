@@ -106,7 +106,9 @@ fn is_sysctl(name: &str) -> bool {
 }
 
 fn is_path(path: &str) -> bool {
-    let below = ["/sys/", "/proc/irq/"].iter().any(|at| path.starts_with(at));
+    let below = ["/sys/", "/proc/irq/"]
+        .iter()
+        .any(|at| path.starts_with(at));
     below && path.len() <= 300 && path.chars().all(|c| c.is_ascii_graphic()) && !climbs(path)
 }
 

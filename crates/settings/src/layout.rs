@@ -193,14 +193,25 @@ mod tests {
         facts.set("net.ipv4.tcp_rmem", "4096 131072 6291456");
         facts.set("net.ipv4.tcp_mtu_probing", "0");
         facts.put(Key::Ring("eth0".to_owned(), Side::Rx), "256", true);
-        facts.put(Key::Offload("eth0".to_owned(), "tso".to_owned()), "off", true);
+        facts.put(
+            Key::Offload("eth0".to_owned(), "tso".to_owned()),
+            "off",
+            true,
+        );
         facts.device = Some(Device {
             name: "eth0".to_owned(),
             driver: Some("ixgbe".to_owned()),
-            rx_ring: Some(Ring { now: 256, max: 4096 }),
+            rx_ring: Some(Ring {
+                now: 256,
+                max: 4096,
+            }),
             ..Device::default()
         });
-        let request = Request::new("10Gb/s".parse().unwrap(), "85ms".parse().unwrap(), Role::Dtn);
+        let request = Request::new(
+            "10Gb/s".parse().unwrap(),
+            "85ms".parse().unwrap(),
+            Role::Dtn,
+        );
         let plan = derive(&request, &facts);
         let sysctl = Layout::Sysctl.render(&plan);
         assert_eq!(
@@ -210,10 +221,17 @@ mod tests {
              # not in this layout: offload:eth0/tso, ring:eth0/rx\n"
         );
         let link = Layout::Link.render(&plan);
-        assert!(link.contains("[Match]\nOriginalName=eth0\n\n[Link]\nTCPSegmentationOffload=yes\nRxBufferSize=4096\n"));
-        assert!(link.contains("# not in this layout: net.ipv4.tcp_rmem, net.ipv4.tcp_mtu_probing\n"));
+        assert!(link.contains(
+            "[Match]\nOriginalName=eth0\n\n[Link]\nTCPSegmentationOffload=yes\nRxBufferSize=4096\n"
+        ));
+        assert!(
+            link.contains("# not in this layout: net.ipv4.tcp_rmem, net.ipv4.tcp_mtu_probing\n")
+        );
         let nm = Layout::NmConnection.render(&plan);
-        assert!(nm.contains("[ethtool]\nfeature-tso=true\nring-rx=4096\n"), "{nm}");
+        assert!(
+            nm.contains("[ethtool]\nfeature-tso=true\nring-rx=4096\n"),
+            "{nm}"
+        );
         let ansible = Layout::Ansible.render(&plan);
         assert!(ansible.contains("    value: \"4096 131072 356515840\"\n"));
     }

@@ -294,7 +294,9 @@ fn read_only(facts: &Facts, scope: Scope) -> &'static str {
 fn lasting(key: &Key) -> &'static str {
     match key {
         Key::Sysctl(_) => "kept by the drop-in file",
-        Key::File(path) if path.starts_with("/proc/irq/") => "lost; irqbalance may change it sooner",
+        Key::File(path) if path.starts_with("/proc/irq/") => {
+            "lost; irqbalance may change it sooner"
+        }
         Key::File(_) => "lost: needs a tuned profile or a udev rule",
         Key::Qdisc(_) => "default_qdisc of the drop-in gives it to devices made later",
         Key::Ring(..) | Key::Offload(..) | Key::AdaptiveRx(_) => {

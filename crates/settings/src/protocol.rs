@@ -57,7 +57,9 @@ fn congestion_control(plan: &mut Plan, request: &Request, facts: &Facts) {
         }
         Some(_) if now != "bbr" => plan.cannot(
             Key::sysctl(NAME),
-            format!("bbr would help, and this kernel offers {available} only: load tcp_bbr; {carries}"),
+            format!(
+                "bbr would help, and this kernel offers {available} only: load tcp_bbr; {carries}"
+            ),
         ),
         _ if now == "reno" && has("cubic") => {
             let reno = models::loss_budget(request.rate, request.rtt, SEGMENT_BYTES);
@@ -104,8 +106,7 @@ fn switches(plan: &mut Plan, facts: &Facts) {
     const PROBING: &str = "net.ipv4.tcp_mtu_probing";
     match facts.number(PROBING) {
         Some(0) => {
-            let why =
-                "finds the path's MTU where ICMP is filtered; acts only after timeouts of full packets";
+            let why = "finds the path's MTU where ICMP is filtered; acts only after timeouts of full packets";
             plan.change(facts, Wanted::sysctl(PROBING, "1", why));
         }
         Some(now) => plan.enough(Key::sysctl(PROBING), now.to_string(), "on"),
@@ -231,15 +232,10 @@ fn conntrack(plan: &mut Plan, request: &Request, facts: &Facts) {
         step(MAX, wanted, why, format!("up to {bytes} of memory")),
     );
     const BUCKETS: &str = "net.netfilter.nf_conntrack_buckets";
-    let buckets = facts
-        .number(BUCKETS)
-        .and_then(|n| u64::try_from(n).ok());
+    let buckets = facts.number(BUCKETS).and_then(|n| u64::try_from(n).ok());
     if buckets.is_some_and(|now| now < wanted / 4) {
         let why = "at most 4 entries a bucket".to_owned();
-        plan.change(
-            facts,
-            step(BUCKETS, wanted / 4, why, String::new()),
-        );
+        plan.change(facts, step(BUCKETS, wanted / 4, why, String::new()));
     }
     plan.advise(
         MAX,

@@ -5,3 +5,4 @@
 pub mod copy;
 pub mod gateway;
 pub mod lab_check;
+pub mod tune;

@@ -16,6 +16,7 @@ use crate::args::lab::{self, LabArgs};
 use crate::args::measure;
 use crate::args::rotate::{self, RotateArgs};
 use crate::args::sim::{self, SimArgs};
+use crate::args::tune::{self, TuneArgs};
 use crate::print;
 
 #[derive(Clone, Debug, Args)]
@@ -112,6 +113,10 @@ impl Runner for Typed<'_> {
                 let mut args: ExplainArgs = parse(words)?;
                 args.runs = runs.to_owned();
                 kept(explain::perform(&args, context).map(|e| (e.run, e.folder)))
+            }
+            "tune" => {
+                let args: TuneArgs = parse(words)?;
+                done(tune::step(&args, runs, context))
             }
             "sim" => {
                 let mut args: SimArgs = parse(words)?;
