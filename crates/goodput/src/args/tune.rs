@@ -179,7 +179,7 @@ fn try_out(args: &TuneArgs, runs: &Path, context: &Context) -> Result<(Value, Pa
         return Err(Failure::usage(format!("'{name}' is no path file")));
     };
     let plan = trial::tune::Plan {
-        path,
+        path: *path,
         wanted: wanted(args)?,
         runs: runs.to_owned(),
     };

@@ -38,4 +38,5 @@ mod sim;
 mod sim_grid;
 mod support;
 mod this_host;
+mod tune;
 mod usage;
