@@ -31,7 +31,8 @@ pub(crate) fn derive(plan: &mut Plan, request: &Request, facts: &Facts) {
     jumbo(plan, request, device);
 }
 
-fn is_virtual(driver: &str) -> bool {
+/// Whether a driver has no hardware of its own, and so neither rings nor a queue that counts.
+pub fn is_virtual(driver: &str) -> bool {
     ["veth", "bridge", "tun", "dummy", "ifb", "macvlan"].contains(&driver)
 }
 

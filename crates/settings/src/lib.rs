@@ -28,6 +28,7 @@ mod layout;
 mod plan;
 mod protocol;
 
+pub use device::is_virtual;
 pub use facts::{Device, Facts, Ring, RxQueue, Value};
 pub use judge::{Judged, Judgement, NASA_2007, judge};
 pub use key::{Key, Side};

@@ -71,6 +71,10 @@ fn congestion_control(plan: &mut Plan, request: &Request, facts: &Facts) {
             });
             plan.change(facts, Wanted::sysctl(NAME, "cubic", why));
         }
+        _ if now == "bbr" => {
+            let why = "keeps its rate at random losses";
+            plan.enough(Key::sysctl(NAME), now, why);
+        }
         _ => plan.enough(Key::sysctl(NAME), now, carries),
     }
 }

@@ -190,8 +190,12 @@ impl Host {
             }
             None => {
                 let outer = all.into_iter().filter(|one| one.name != "lo");
-                // The first of the fastest; those that tell no speed come last.
-                outer.reduce(|best, one| if one.speed > best.speed { one } else { best })
+                // The first of the fastest; hardware before what is none, and those that tell no speed last.
+                let rank = |one: &Device| {
+                    let driver = one.driver.as_deref();
+                    (driver.is_some_and(|d| !settings::is_virtual(d)), one.speed)
+                };
+                outer.reduce(|best, one| if rank(&one) > rank(&best) { one } else { best })
             }
         };
         let Some(mut device) = found else {

@@ -23,7 +23,7 @@ pub fn plan_json(asked: &Asked) -> Value {
         "kernel": format!("{}.{}", asked.facts.kernel.0, asked.facts.kernel.1),
         "first_namespace": asked.facts.first_namespace,
         "window_bytes": plan.window.as_u64(),
-        "receive_buffer_bytes_min": plan.receive_buffer_min.as_u64(),
+        "receive_buffer_min_bytes": plan.receive_buffer_min.as_u64(),
         "rate_before_bits_per_second": plan.rate_before.map(Rate::as_bits_per_second),
         "rate_after_bits_per_second": plan.rate_after.map(Rate::as_bits_per_second),
         "refused": plan.refused,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 use sys::netlink::{Netlink, VethEnd};
 use sys::netns::NetNs;
-use units::rng::Rng;
+use units::Rng;
 
 /// A namespace with a veth pair and a folder for its journal.
 struct Place {
@@ -145,7 +145,7 @@ fn random_plans_killed_at_random_moments_leave_everything_as_it_was() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        thread::sleep(Duration::from_micros(below(60_000)));
+        thread::sleep(Duration::from_micros(below(25_000)));
         let _ = child.kill();
         let _ = child.wait();
         match place.state().as_str() {
@@ -160,7 +160,7 @@ fn random_plans_killed_at_random_moments_leave_everything_as_it_was() {
                 .stderr(Stdio::null())
                 .spawn()
                 .unwrap();
-            thread::sleep(Duration::from_micros(below(40_000)));
+            thread::sleep(Duration::from_micros(below(25_000)));
             let _ = child.kill();
             let _ = child.wait();
         }
