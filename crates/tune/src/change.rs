@@ -227,7 +227,7 @@ pub(crate) fn drop_in_back(tree: &Tree, events: &[Event], undone: &mut Undone) {
 
 /// A file's whole content, or none, on the disk before this returns.
 fn put(path: &Path, text: Option<&str>) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
+    let folder = path.parent().unwrap_or_else(|| Path::new("/"));
     match text {
         Some(text) => {
             fs::create_dir_all(folder)?;
