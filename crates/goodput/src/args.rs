@@ -12,8 +12,8 @@ pub(crate) mod reproduce;
 pub(crate) mod rotate;
 pub(crate) mod serve;
 pub(crate) mod sim;
-pub(crate) mod watch;
 pub(crate) mod tune;
+pub(crate) mod watch;
 
 use clap::{Parser, Subcommand};
 
@@ -31,8 +31,8 @@ use self::rotate::{ROTATE_EXAMPLES, RotateArgs};
 use self::serve::SERVE_EXAMPLES;
 pub(crate) use self::serve::ServeArgs;
 use self::sim::{SIM_EXAMPLES, SimArgs};
-use self::watch::{WATCH_EXAMPLES, WatchArgs};
 use self::tune::{TUNE_EXAMPLES, TuneArgs};
+use self::watch::{WATCH_EXAMPLES, WatchArgs};
 
 /// Measures, explains, reproduces and fixes what keeps fast networks from being filled, and proves
 /// the gain.
