@@ -567,7 +567,7 @@ mod tests {
         ▷ N1   Long transfers at low rates      2..5, 257 Mb/s; 4.7 Gb/s          kernel tcp_info +1
         ○ N2   Path characterisation            ndt, npad, nuttcp, iperf          iperf3 +2
         ○ N3   Obvious issues first             duplex, MTU, route                kernel tcp_info +2
-        ○ N4   TCP settings for 85 ms           100 MB windows                    kernel sysctl +1
+        ▷ N4   TCP settings for 85 ms           100 MB windows                    kernel sysctl +1
         ▷ N5   The firewall in the path         199..644 -> 792..980 Mb/s         iperf3 +2
         ▷ N6   Ciphers: the CPU as the limit    by openssl speed                  openssl speed +2
         ▷ N7   How many streams                 8..12 streams                     iperf3 +1
@@ -600,7 +600,7 @@ mod tests {
         ▷ red: not run  can be run here: goodput reproduce ID
         ○ red: not yet  goodput reproduce ID says what is missing
 
-        47 rows: green 0 / amber 0 / red 47 (failed 0, not run 36, not yet 11)
+        47 rows: green 0 / amber 0 / red 47 (failed 0, not run 37, not yet 10)
         "#);
     }
 
