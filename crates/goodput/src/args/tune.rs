@@ -121,11 +121,13 @@ pub(crate) fn run(args: &TuneArgs) -> Verdict {
         None => {}
     }
     let host = args.root.as_deref().map_or_else(Host::machine, Host::at);
+    if args.action == Action::Plan {
+        return plan(args, &host);
+    }
     let state = tune::state_folder(args.state.as_deref(), args.root.as_deref())?;
     let tuner = Tuner::new(host, &state);
     match args.action {
-        Action::Plan => plan(args, &tuner),
-        Action::Apply => apply(args, &tuner, &state),
+        Action::Plan | Action::Apply => apply(args, &tuner, &state),
         Action::Confirm => {
             tuner.confirm()?;
             status(args, &tuner)
@@ -214,8 +216,8 @@ fn list(file: &str) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn plan(args: &TuneArgs, tuner: &Tuner) -> Verdict {
-    let asked = Asked::new(&tuner.host, &wanted(args)?)?;
+fn plan(args: &TuneArgs, host: &Host) -> Verdict {
+    let asked = Asked::new(host, &wanted(args)?)?;
     match (args.layout, args.json) {
         (Some(layout), _) => print::print(&layout.render(&asked.plan))?,
         (None, true) => print::print_json(&tune::plan_json(&asked))?,
@@ -229,7 +231,7 @@ fn plan(args: &TuneArgs, tuner: &Tuner) -> Verdict {
 
 fn apply(args: &TuneArgs, tuner: &Tuner, state: &Path) -> Verdict {
     if args.layout.is_some() {
-        return plan(args, tuner);
+        return plan(args, &tuner.host);
     }
     let asked = Asked::new(&tuner.host, &wanted(args)?)?;
     let confirmation = match args.confirm {
