@@ -14,8 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 /// Lines of `crates/goodput/src`, which holds arguments and printing only: rounded up to hundreds.
-const FACE_LINES: usize = 11_600;
-const FACE_LINES: usize = 11_300;
+const FACE_LINES: usize = 11_900;
 
 /// Lines of a function that need no reason.
 const FUNCTION_LINES: usize = 70;
