@@ -1150,7 +1150,7 @@ fn one_machine_works_for_both_ends() {
         ..hosts_without_time().remove(3)
     };
     let mut evidence = scenario.evidence();
-    let sure = |evidence: &explain::Evidence| {
+    let sure = |evidence: &Evidence| {
         let found = diagnose(evidence).findings;
         let cpu = found.iter().find(|f| f.cause == Cause::HostCpu);
         cpu.map_or(0.0, |f| f.confidence)
