@@ -376,7 +376,8 @@ mod tests {
         let shallow = of("50kB", LARGE, &added(Duration::ZERO, 40));
         assert!(shallow.goodput_ppm > 20_000, "{shallow:?}");
         let window = of("50kB", SMALL, &added(Duration::ZERO, 1));
-        assert!(window.goodput_ppm < 20_000, "{window:?}");
+        // Three round trips of seven seconds.
+        assert!(window.goodput_ppm < 36_429, "{window:?}");
     }
 
     #[test]

@@ -183,7 +183,8 @@ mod tests {
             let own = fs::metadata("/proc/thread-self/ns/net").unwrap().ino();
             std::thread::scope(|scope| {
                 let elsewhere = || {
-                    NetNs::from(OwnedFd::from(File::open("/proc/1/ns/net")?)).enter()?;
+                    // That of the process's first thread.
+                    NetNs::from(OwnedFd::from(File::open("/proc/self/ns/net")?)).enter()?;
                     other_namespaces(1_000)
                 };
                 let list = scope.spawn(elsewhere).join().unwrap();

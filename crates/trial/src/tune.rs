@@ -192,7 +192,7 @@ fn connection(near: &LabHost, far: &LabHost) -> Result<Value, Failure> {
         .run(|| TcpListener::bind(address))?
         .map_err(Failure::here)?;
     thread::scope(|scope| {
-        let sender = scope.spawn(move || {
+        let sender = sys::threads::scoped(scope, "gp-sender", move || {
             near.run(|| -> std::io::Result<()> {
                 let mut out = TcpStream::connect_timeout(&address, PATIENCE)?;
                 let block = [0; 65_536];
@@ -200,7 +200,8 @@ fn connection(near: &LabHost, far: &LabHost) -> Result<Value, Failure> {
                 while out.write_all(&block).is_ok() {}
                 Ok(())
             })
-        });
+        })
+        .map_err(Failure::here)?;
         let read = || -> std::io::Result<Value> {
             let (mut from, _) = listener.accept()?;
             let at_first = sys::tcp::receive_buffer(from.as_fd())?;

@@ -404,13 +404,11 @@ impl Tuner {
     /// Waits for a line on stdin, at most so long; true when one came.
     pub fn key_within(seconds: u64) -> bool {
         let (tell, told) = mpsc::channel();
-        let asked = thread::Builder::new()
-            .name("tune-key".to_owned())
-            .spawn(move || {
-                let mut line = String::new();
-                let read = io::stdin().read_line(&mut line);
-                let _ = tell.send(read.is_ok_and(|bytes| bytes > 0));
-            });
+        let asked = sys::threads::spawn("tune-key", move || {
+            let mut line = String::new();
+            let read = io::stdin().read_line(&mut line);
+            let _ = tell.send(read.is_ok_and(|bytes| bytes > 0));
+        });
         asked.is_ok()
             && told
                 .recv_timeout(Duration::from_secs(seconds))

@@ -106,8 +106,7 @@ impl Listener {
         debug!(bytes = closings.queue_bytes()?, "queue of close events");
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("gp-closings".to_owned());
-        let thread = thread.spawn(move || {
+        let thread = sys::threads::spawn("gp-closings", move || {
             while !theirs.stop.load(Ordering::Relaxed) {
                 if let Err(error) = take_in(&mut closings, &theirs) {
                     return warn!(%error, "no word of connections that close any more");

@@ -291,10 +291,7 @@ impl Publish {
         let shown = Arc::clone(&text);
         let read = move || shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let answer = move || measure::metrics::serve(&listener, &read, &measure::Stop::new());
-        std::thread::Builder::new()
-            .name("gp-metrics".to_owned())
-            .spawn(answer)
-            .map_err(refused)?;
+        sys::threads::spawn("gp-metrics", answer).map_err(refused)?;
         Ok(Self::Address(text))
     }
 

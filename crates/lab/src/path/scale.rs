@@ -177,8 +177,7 @@ mod tests {
     fn what_has_no_rate_is_refused_by_name() {
         let none = path("rate = \"1Gb/s\"\n").scaled(0).unwrap_err();
         assert!(none.contains("1 or more"), "{none}");
-        let harmonized =
-            path("rate = \"1Gb/s\"\n[links.l.forward]\nharmonizer = { hold = \"5ms\" }\n");
+        let harmonized = path("rate = \"1Gb/s\"\nharmonizer = \"shuffle\"\n");
         let said = harmonized.scaled(2).unwrap_err();
         assert!(said.contains("link l has a harmonizer"), "{said}");
     }
